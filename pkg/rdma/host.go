@@ -1,0 +1,25 @@
+package rdma
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// HostID names the running kernel: equal for all processes of one host, containers included, and new after a reboot.
+func HostID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("read the host's boot id: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// NewIncarnation names one life of an endpoint: 16 random bytes in hex.
+func NewIncarnation() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // documented never to fail
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,109 @@
+// Package pending is the transfer that all transports hand out: a count of parts, the first error, and the hold on
+// the destination that ends with the terminal state and not before.
+package pending
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/drydock-rl/drydock/pkg/rdma"
+)
+
+// Transfer counts the parts of one batch. It is terminal when every part has ended, also after an error: a part that
+// is still under way may still write.
+type Transfer struct {
+	transport string
+	rank      int
+	release   func()
+	done      chan struct{}
+	abort     chan struct{}
+	abortOnce sync.Once
+
+	mu   sync.Mutex
+	left int
+	err  error
+}
+
+// New holds dst and awaits parts ends. With no parts it is complete at once.
+func New(transport string, rank int, dst *rdma.Memory, parts int) (*Transfer, error) {
+	release, err := dst.Hold()
+	if err != nil {
+		return nil, &rdma.Error{Kind: rdma.ErrRefused, Op: "read", Transport: transport, Rank: rank, Err: err}
+	}
+	t := &Transfer{transport: transport, rank: rank, release: release, left: parts,
+		done: make(chan struct{}), abort: make(chan struct{})}
+	if parts == 0 {
+		t.finish()
+	}
+	return t, nil
+}
+
+// Done ends one part. The first error is the transfer's.
+func (t *Transfer) Done(err error) {
+	t.mu.Lock()
+	if t.err == nil {
+		t.err = err
+	}
+	t.left--
+	last := t.left == 0
+	t.mu.Unlock()
+	if last {
+		t.finish()
+	}
+}
+
+func (t *Transfer) finish() {
+	t.release()
+	close(t.done)
+}
+
+// Err is nil while nothing went wrong, ErrAborted once an abort is asked for: what a part asks before it begins.
+func (t *Transfer) Err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err != nil {
+		return t.err
+	}
+	select {
+	case <-t.abort:
+		return t.Fail(rdma.ErrAborted, nil)
+	default:
+		return nil
+	}
+}
+
+// Fail makes an error of this transfer's transport and rank.
+func (t *Transfer) Fail(kind rdma.Kind, cause error) error {
+	return &rdma.Error{Kind: kind, Op: "read", Transport: t.transport, Rank: t.rank, Err: cause}
+}
+
+// Aborted is closed when an early end is asked for.
+func (t *Transfer) Aborted() <-chan struct{} { return t.abort }
+
+// Finished is closed at the terminal state.
+func (t *Transfer) Finished() <-chan struct{} { return t.done }
+
+// Abort implements rdma.Transfer.
+func (t *Transfer) Abort() { t.abortOnce.Do(func() { close(t.abort) }) }
+
+// Wait implements rdma.Transfer. A transfer that has ended answers so even under an ended context.
+func (t *Transfer) Wait(ctx context.Context) error {
+	select {
+	case <-t.done:
+		return t.result()
+	default:
+	}
+	select {
+	case <-t.done:
+		return t.result()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the read from rank %d over %s: %w", t.rank, t.transport, context.Cause(ctx))
+	}
+}
+
+func (t *Transfer) result() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}
