@@ -1,0 +1,94 @@
+package messages
+
+// Endpoint says how to reach the memory of one rank. It changes whenever the
+// process restarts.
+type Endpoint struct {
+	Rank        int
+	Host        string // a stable host id, for affinity and same-host reads
+	Incarnation string // unique to one life of the process; a newer one fences the older
+	Regions     []EndpointRegion
+	Access      []Access // in the publisher's order of preference
+}
+
+// EndpointRegion is one registered span of memory.
+type EndpointRegion struct {
+	Base   uint64 // address in the owner's address space
+	Nbytes int64
+	Device string // "" is host memory, else e.g. "cuda:0"
+}
+
+// Access is how one transport reaches an endpoint.
+type Access struct {
+	Transport string // "tcp", "local", "nixl"
+	Agent     string // the transport's name for the endpoint
+	Metadata  []byte // opaque to everybody but the transport
+}
+
+// Tiles holds the digests of one rank's shards for one version: xxh3-64, seed 0, of
+// each tile, all tiles of all shards of the layout in shard order.
+type Tiles struct {
+	Digests []uint64
+}
+
+// Table is what one rank publishes for one version. Its digests name blobs.
+type Table struct {
+	Model    string // full model name, free text
+	Key      Key
+	Rank     int
+	World    int
+	Layout   Digest
+	Endpoint Digest
+	Tiles    Digest // zero: the rank publishes no tile digests
+	Nbytes   int64  // bytes of all shards
+	Base     *Key   // partial version: sources that are not Changed equal this version's
+	Changed  []string
+}
+
+// ManifestRank is what a manifest says of one rank.
+type ManifestRank struct {
+	Table    Digest // of the table's payload
+	Layout   Digest
+	Endpoint Digest
+	Tiles    Digest // zero: none
+	Nbytes   int64  // bytes of all shards
+}
+
+// Manifest is the commit: a version exists when its manifest does. It is
+// deterministic, so that any number of committers write the same bytes.
+type Manifest struct {
+	Model string
+	Key   Key
+	World int
+	Ranks []ManifestRank // indexed by rank
+	Base  *Key           // partial version: the only version it may be staged upon
+}
+
+// Publication is one rank's part of one version.
+type Publication struct {
+	Key      Key
+	Rank     int
+	World    int
+	Layout   *Layout
+	Endpoint *Endpoint
+	Tiles    *Tiles   // nil: no digests
+	Base     *Key     // partial version: the version that holds what did not change
+	Changed  []string // with Base: names of the sources that changed
+}
+
+// Version is one assembled version: a manifest and everything that it names.
+type Version struct {
+	Manifest *Manifest
+	Run      RunRecord
+	Ranks    []RankVersion     // indexed by rank
+	Headers  map[string]string // trace context of the commit
+}
+
+// RankVersion is one rank's part of an assembled version.
+type RankVersion struct {
+	Table    *Table
+	Layout   *Layout
+	Endpoint *Endpoint
+	Tiles    *Tiles // nil: the rank publishes no digests
+	// Digests as the manifest has them; equal layout digests mean equal plans.
+	Digests ManifestRank
+}
