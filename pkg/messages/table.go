@@ -38,9 +38,10 @@ type Table struct {
 	World    int
 	Layout   Digest
 	Endpoint Digest
-	Tiles    Digest // zero: the rank publishes no tile digests
-	Nbytes   int64  // bytes of all shards
-	Base     *Key   // partial version: sources that are not Changed equal this version's
+	Tiles    Digest   // zero: the rank publishes no tile digests
+	Regions  []uint32 // region i of the layout is the endpoint's region Regions[i]; nil: the same numbers (double-buffered publishers alternate)
+	Nbytes   int64    // bytes of all shards
+	Base     *Key     // partial version: sources that are not Changed equal this version's
 	Changed  []string
 }
 
@@ -71,6 +72,7 @@ type Publication struct {
 	Layout   *Layout
 	Endpoint *Endpoint
 	Tiles    *Tiles   // nil: no digests
+	Regions  []uint32 // as in Table: where this version's bytes lie among the endpoint's regions; nil: the same numbers
 	Base     *Key     // partial version: the version that holds what did not change
 	Changed  []string // with Base: names of the sources that changed
 }
