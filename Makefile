@@ -9,7 +9,6 @@ MAKEFLAGS   += --no-print-directory
 GO    ?= go
 CACHE := $(CURDIR)/.cache
 TOOLS := $(CACHE)/bin
-LINT  := $(TOOLS)/golangci-lint
 
 # The programs carry no VCS stamp: a clone that belongs to another user, or a source archive, builds all the same.
 export GOFLAGS := $(strip -buildvcs=false $(filter-out -buildvcs%,$(shell $(GO) env GOFLAGS)))
@@ -44,6 +43,32 @@ test: ## run the tests, with the race detector where a C compiler exists (PKG=./
 	else echo "race detector: off, no C compiler"; fi; \
 	set -x; $(GO) test $$race -shuffle=on -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
 
+.PHONY: lint
+lint: tools vuln ## formatting, static checks, the dependency fence, tidy go.mod, known vulnerabilities
+	$(GO) mod tidy -diff
+	$(TOOLS)/golangci-lint run $(PKG)
+
+.PHONY: fmt
+fmt: tools ## format the Go files as lint wants them
+	$(TOOLS)/golangci-lint fmt
+
+# The database is a network service. That it can't be reached is no fault of the code, and the only reason to skip;
+# DRYDOCK_REQUIRE_VULN=1 makes it one too many. VULNDB names another database (https://… or file://…).
+.PHONY: vuln
+vuln: tools ## known vulnerabilities in what the programs call
+	@if report=$$($(TOOLS)/govulncheck $(VULNDB:%=-db=%) $(PKG) 2>&1); then \
+		echo "govulncheck: $$(tail -n 1 <<< "$$report")"; \
+	elif grep -q '^govulncheck: fetching vulnerabilities:' <<< "$$report" && [ "$${DRYDOCK_REQUIRE_VULN:-0}" != 1 ]; then \
+		echo "govulncheck: skipped: database unreachable"; \
+	else \
+		echo "$$report"; exit 1; \
+	fi
+
+.PHONY: cross
+cross: ## compile everything for arm64, and for amd64 without cgo
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
+	GOARCH=amd64 CGO_ENABLED=0 $(GO) build ./...
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (20s)
 	@grep -rnoE '^func Fuzz[A-Za-z0-9_]+' --include='*_test.go' . | sed -E 's|^(.*)/[^/]+:[0-9]+:func |\1 |' | sort -u | \
@@ -58,6 +83,20 @@ cover: ## test coverage by package, and .cache/cover.html
 	$(GO) test -timeout $(TEST_TIMEOUT) -coverpkg=./... -coverprofile=$(CACHE)/cover.out $(PKG)
 	@$(GO) tool cover -html=$(CACHE)/cover.out -o $(CACHE)/cover.html
 	@$(GO) tool cover -func=$(CACHE)/cover.out | tail -1
+
+##@ Tools
+
+# Built from the versions in tools/go.mod; golangci-lint takes a minute or two the first time.
+.PHONY: tools
+tools: $(TOOLS)/golangci-lint $(TOOLS)/govulncheck $(TOOLS)/benchstat ## build the pinned tools into .cache/bin
+
+$(TOOLS)/golangci-lint: PACKAGE := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+$(TOOLS)/govulncheck:   PACKAGE := golang.org/x/vuln/cmd/govulncheck
+$(TOOLS)/benchstat:     PACKAGE := golang.org/x/perf/cmd/benchstat
+$(TOOLS)/%: tools/go.mod tools/go.sum
+	@mkdir -p $(@D)
+	cd tools && GOWORK=off $(GO) build -trimpath -ldflags='-s -w' -o $@ $(PACKAGE)
+	@touch $@
 
 ##@ Tidy up
 
