@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/drydock-rl/drydock/pkg/plan/view"
+
 // Param is one parameter of a destination rank: contiguous row-major bytes in that rank's arena.
 type Param struct {
 	Name     string
@@ -10,42 +12,31 @@ type Param struct {
 	Padded   bool    // bytes that no copy or fill names stay as they are, instead of being a hole
 }
 
-// ArgKind says which field of an Arg is meant.
-type ArgKind uint8
+// Op is one view operation with torch's name and arguments; Arg is one of them. Package view says what
+// they mean.
+type (
+	Op      = view.Op
+	Arg     = view.Arg
+	ArgKind = view.ArgKind
+)
 
 // The kinds of op arguments.
 const (
-	ArgInt      ArgKind = iota // Int
-	ArgInts                    // Ints: a list of sizes, dimensions or lengths
-	ArgSlice                   // Start, Stop, Step of an index
-	ArgEllipsis                // "..." in an index
-	ArgNewAxis                 // None in an index
-	ArgIndex                   // Ints: a tensor of indices; always a gather, never a view
-	ArgText                    // Text: a dtype, or whatever has no other kind
+	ArgInt      = view.ArgInt
+	ArgInts     = view.ArgInts
+	ArgSlice    = view.ArgSlice
+	ArgEllipsis = view.ArgEllipsis
+	ArgNewAxis  = view.ArgNewAxis
+	ArgIndex    = view.ArgIndex
+	ArgText     = view.ArgText
 )
 
-// Arg is one argument of a view operation.
-type Arg struct {
-	Kind              ArgKind
-	Int               int64
-	Ints              []int64
-	Start, Stop, Step int64
-	Has               uint8 // bits HasStart, HasStop, HasStep: the others are absent, as in Python
-	Text              string
-}
-
-// Which bounds of a slice are given.
+// Which bounds of a slice are given; the others are absent, as in Python.
 const (
-	HasStart uint8 = 1 << iota
-	HasStop
-	HasStep
+	HasStart = view.HasStart
+	HasStop  = view.HasStop
+	HasStep  = view.HasStep
 )
-
-// Op is one view operation with torch's name and arguments; "__getitem__" has one Arg per index.
-type Op struct {
-	Name string
-	Args []Arg
-}
 
 // Copy fills a strided region of a parameter with a view of a source. Offset, Shape and Stride are in
 // elements of the parameter's dtype; the view has the same shape.

@@ -89,7 +89,7 @@ type Stats struct {
 	Batches     int
 	Ranks       int // source ranks read from
 	Copies      int
-	Sources     int // distinct sources read
+	Sources     int   // distinct sources read
 	PlanBytes   int64 // memory that the plan holds, about
 }
 
@@ -98,7 +98,9 @@ type Plan struct{}
 
 // New plans the copies of dests out of t. It refuses, with a *Refused that names every fault, what it
 // can't do exactly.
-func New(t *Table, dests []Dest, o Options) (*Plan, error) { return nil, errors.New("plan: not built yet") }
+func New(t *Table, dests []Dest, o Options) (*Plan, error) {
+	return nil, errors.New("plan: not built yet")
+}
 
 // Batches returns the number of batches, in the order in which they are best posted.
 func (p *Plan) Batches() int { return 0 }

@@ -1,0 +1,305 @@
+package view
+
+import "math/bits"
+
+func (s *state) view(args []Arg) *Error {
+	shape, err := s.wanted(args)
+	if err != nil {
+		return err
+	}
+	if !s.regroup(shape) {
+		return raises("shape %v does not fit the strides of %s", shape, s.String())
+	}
+	return nil
+}
+
+func (s *state) reshape(args []Arg) *Error {
+	shape, err := s.wanted(args)
+	if err != nil {
+		return err
+	}
+	if !s.regroup(shape) {
+		return copies("shape %v does not fit the strides of %s", shape, s.String())
+	}
+	return nil
+}
+
+// wanted returns the sizes asked for, with the one -1 replaced.
+func (s *state) wanted(args []Arg) ([]int64, *Error) {
+	in, err := sizes(args)
+	if err != nil {
+		return nil, err
+	}
+	return infer(in, s.Nelems())
+}
+
+func infer(in []int64, nelems int64) ([]int64, *Error) {
+	if len(in) > MaxDims {
+		return nil, unsupported("%d dimensions, at most %d are supported", len(in), MaxDims)
+	}
+	known, open := int64(1), -1
+	for i, n := range in {
+		switch {
+		case n == -1 && open < 0:
+			open = i
+		case n < 0:
+			return nil, raises("size %d at place %d", n, i)
+		default:
+			var over bool
+			if known, over = times(known, n); over {
+				return nil, raises("the product of %v overflows", in)
+			}
+		}
+	}
+	if open < 0 {
+		if known != nelems {
+			return nil, raises("shape %v has %d elements, the tensor %d", in, known, nelems)
+		}
+		return in, nil
+	}
+	if known == 0 || nelems%known != 0 {
+		return nil, raises("shape %v can't hold %d elements", in, nelems)
+	}
+	out := append([]int64(nil), in...)
+	out[open] = nelems / known
+	return out, nil
+}
+
+// times multiplies non-negative numbers.
+func times(a, b int64) (int64, bool) {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	return int64(lo), hi != 0 || lo > 1<<63-1
+}
+
+// regroup gives the view another shape with the same elements in the same order, if strides can say it.
+// Dimensions are taken from the last to the first; those that lie without a gap form a group, and each
+// group must be cut by the new sizes exactly.
+func (s *state) regroup(shape []int64) bool {
+	nelems := s.Nelems()
+	if s.NDim == 0 || nelems == 0 {
+		s.repack(shape, nelems)
+		return true
+	}
+	out := View{NDim: len(shape), Offset: s.Offset}
+	next := len(shape) - 1
+	group, cut, base := int64(1), int64(1), s.Stride[s.NDim-1]
+	for d := s.NDim - 1; d >= 0; d-- {
+		group *= s.Shape[d]
+		if d > 0 && (s.Shape[d-1] == 1 || s.Stride[d-1] == group*base) {
+			continue
+		}
+		for next >= 0 && (cut < group || shape[next] == 1) {
+			out.Shape[next], out.Stride[next] = shape[next], cut*base
+			cut *= shape[next]
+			next--
+		}
+		if cut != group {
+			return false
+		}
+		if d > 0 {
+			base = s.Stride[d-1]
+			group, cut = 1, 1
+		}
+	}
+	if next >= 0 {
+		return false
+	}
+	s.View = out
+	return true
+}
+
+// repack sets row-major strides: right for a single element, meaningless but harmless for none.
+func (s *state) repack(shape []int64, nelems int64) {
+	if nelems == 0 && len(shape) == s.NDim {
+		same := true
+		for d, n := range shape {
+			same = same && n == s.Shape[d]
+		}
+		if same {
+			return
+		}
+	}
+	out := View{NDim: len(shape), Offset: s.Offset}
+	stride := int64(1)
+	for d := len(shape) - 1; d >= 0; d-- {
+		out.Shape[d], out.Stride[d] = shape[d], stride
+		stride *= max(shape[d], 1)
+	}
+	s.View = out
+}
+
+func (s *state) flatten(args []Arg) *Error {
+	a, err := ints(args, 0, 0, -1)
+	if err != nil {
+		return err
+	}
+	first, err := wrap(a[0], s.NDim)
+	if err != nil {
+		return err
+	}
+	last, err := wrap(a[1], s.NDim)
+	if err != nil {
+		return err
+	}
+	if first > last {
+		return raises("flattening from dimension %d to %d", first, last)
+	}
+	if s.NDim == 0 {
+		s.repack([]int64{1}, 1)
+		return nil
+	}
+	if first == last {
+		return nil
+	}
+	shape := append([]int64(nil), s.Shape[:first]...)
+	n := int64(1)
+	for _, size := range s.Shape[first : last+1] {
+		n *= size
+	}
+	shape = append(append(shape, n), s.Shape[last+1:s.NDim]...)
+	if !s.regroup(shape) {
+		return copies("dimensions %d to %d of %s don't lie without a gap", first, last, s.String())
+	}
+	return nil
+}
+
+func (s *state) unflatten(args []Arg) *Error {
+	if len(args) < 2 || args[0].Kind != ArgInt {
+		return raises("expected a dimension and sizes")
+	}
+	if s.NDim == 0 {
+		return raises("a 0-d tensor can't be unflattened")
+	}
+	dim, err := wrap(args[0].Int, s.NDim)
+	if err != nil {
+		return err
+	}
+	in, err := sizes(args[1:])
+	if err != nil {
+		return err
+	}
+	if len(in) == 0 {
+		return raises("no sizes")
+	}
+	inner, err := infer(in, s.Shape[dim])
+	if err != nil {
+		return err
+	}
+	if s.NDim-1+len(inner) > MaxDims {
+		return unsupported("more than %d dimensions", MaxDims)
+	}
+	shape := append([]int64(nil), s.Shape[:dim]...)
+	shape = append(append(shape, inner...), s.Shape[dim+1:s.NDim]...)
+	if !s.regroup(shape) {
+		return raises("shape %v does not fit the strides of %s", shape, s.String())
+	}
+	return nil
+}
+
+func (s *state) ravel(args []Arg) *Error {
+	if err := s.contiguous(args); err != nil {
+		return err
+	}
+	s.regroup([]int64{s.Nelems()})
+	return nil
+}
+
+func (s *state) contiguous(args []Arg) *Error {
+	if len(args) != 0 {
+		return unsupported("a memory format")
+	}
+	if !s.Contiguous() {
+		return copies("%s is not contiguous", s.String())
+	}
+	return nil
+}
+
+func (s *state) squeeze(args []Arg) *Error {
+	if len(args) == 0 {
+		for d := s.NDim - 1; d >= 0; d-- {
+			if s.Shape[d] == 1 {
+				s.remove(d)
+			}
+		}
+		return nil
+	}
+	if len(args) != 1 {
+		return raises("%d arguments, expected at most 1", len(args))
+	}
+	dims, err := s.dims(&args[0])
+	if err != nil {
+		return err
+	}
+	drop := 0
+	for _, d := range dims {
+		drop |= 1 << d
+	}
+	for d := s.NDim - 1; d >= 0; d-- {
+		if drop&(1<<d) != 0 && s.Shape[d] == 1 {
+			s.remove(d)
+		}
+	}
+	return nil
+}
+
+func (s *state) unsqueeze(args []Arg) *Error {
+	a, err := ints(args, 1)
+	if err != nil {
+		return err
+	}
+	return s.unsqueezeAt(a[0])
+}
+
+func (s *state) unsqueezeAt(dim int64) *Error {
+	d, err := wrap(dim, s.NDim+1)
+	if err != nil {
+		return err
+	}
+	if s.NDim == MaxDims {
+		return unsupported("more than %d dimensions", MaxDims)
+	}
+	stride := int64(1)
+	if d < s.NDim {
+		stride = s.Shape[d] * s.Stride[d]
+	}
+	s.insert(d, 1, stride)
+	return nil
+}
+
+// expand is allowed where it shows no element twice: equal sizes, new dimensions of size 1, and none at all.
+func (s *state) expand(args []Arg) *Error {
+	want, err := sizes(args)
+	if err != nil {
+		return err
+	}
+	fresh := len(want) - s.NDim
+	if fresh < 0 {
+		return raises("%d sizes for %d dimensions", len(want), s.NDim)
+	}
+	if len(want) > MaxDims {
+		return unsupported("more than %d dimensions", MaxDims)
+	}
+	out := View{NDim: len(want), Offset: s.Offset}
+	wider := false
+	for i, n := range want {
+		have, stride := int64(1), int64(0)
+		if i >= fresh {
+			have, stride = s.Shape[i-fresh], s.Stride[i-fresh]
+		}
+		switch {
+		case n == -1 && i >= fresh:
+			n = have
+		case n < 0:
+			return raises("size %d at place %d", n, i)
+		case n != have && have != 1:
+			return raises("size %d at place %d, the tensor has %d", n, i, have)
+		}
+		wider = wider || n > have
+		out.Shape[i], out.Stride[i] = n, stride
+	}
+	if wider && out.Nelems() > 0 {
+		return copies("expanding to %v shows elements more than once", want)
+	}
+	s.View = out
+	return nil
+}

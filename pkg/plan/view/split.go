@@ -1,0 +1,145 @@
+package view
+
+// along checks that a tensor can be cut along a dimension, and wraps the dimension.
+func (s *state) along(dim int64) (int, *Error) {
+	if s.NDim == 0 {
+		return 0, raises("a 0-d tensor can't be cut")
+	}
+	return wrap(dim, s.NDim)
+}
+
+func (s *state) chunk(args []Arg) *Error {
+	a, err := ints(args, 1, 0)
+	if err != nil {
+		return err
+	}
+	dim, err := s.along(a[1])
+	if err != nil {
+		return err
+	}
+	n, size := a[0], s.Shape[dim]
+	if n <= 0 {
+		return raises("%d chunks", n)
+	}
+	if size == 0 { // torch gives n empty chunks
+		s.list = &parts{dim: dim, n: n, bounds: func(int64) (int64, int64) { return 0, 0 }}
+		return nil
+	}
+	s.splitEvery(dim, (size+n-1)/n)
+	return nil
+}
+
+func (s *state) splitEvery(dim int, each int64) {
+	size := s.Shape[dim]
+	n := int64(1)
+	if each > 0 {
+		n = max(1, size/each)
+		if size > each && size%each != 0 {
+			n++
+		}
+	}
+	s.list = &parts{dim: dim, n: n, bounds: func(i int64) (int64, int64) {
+		return i * each, min(each, size-i*each)
+	}}
+}
+
+func (s *state) split(args []Arg) *Error {
+	if len(args) < 1 || len(args) > 2 {
+		return raises("%d arguments, expected 1 or 2", len(args))
+	}
+	where := int64(0)
+	if len(args) == 2 {
+		if args[1].Kind != ArgInt {
+			return raises("the dimension is not an integer")
+		}
+		where = args[1].Int
+	}
+	dim, err := s.along(where)
+	if err != nil {
+		return err
+	}
+	if args[0].Kind == ArgInts {
+		return s.splitSizes(dim, args[0].Ints)
+	}
+	each := args[0].Int
+	if args[0].Kind != ArgInt || each < 0 || each == 0 && s.Shape[dim] != 0 {
+		return raises("pieces of size %d of dimension %d of size %d", each, dim, s.Shape[dim])
+	}
+	s.splitEvery(dim, each)
+	return nil
+}
+
+func (s *state) splitSizes(dim int, lengths []int64) *Error {
+	starts := make([]int64, len(lengths))
+	sum := int64(0)
+	for i, n := range lengths {
+		if n < 0 || n > s.Shape[dim] {
+			return raises("piece %d has size %d of %d", i, n, s.Shape[dim])
+		}
+		starts[i] = sum
+		sum += n
+	}
+	if sum != s.Shape[dim] {
+		return raises("pieces of %v sum up to %d, dimension %d has %d", lengths, sum, dim, s.Shape[dim])
+	}
+	s.list = &parts{dim: dim, n: int64(len(lengths)), bounds: func(i int64) (int64, int64) { return starts[i], lengths[i] }}
+	return nil
+}
+
+// tensorSplit cuts into n parts whose sizes differ by at most one, or at the given indices.
+func (s *state) tensorSplit(args []Arg) *Error {
+	if len(args) < 1 || len(args) > 2 || len(args) == 2 && args[1].Kind != ArgInt {
+		return raises("expected sections or indices, and a dimension")
+	}
+	where := int64(0)
+	if len(args) == 2 {
+		where = args[1].Int
+	}
+	dim, err := s.along(where)
+	if err != nil {
+		return err
+	}
+	size := s.Shape[dim]
+	switch args[0].Kind {
+	case ArgInt:
+		n := args[0].Int
+		if n <= 0 {
+			return raises("%d sections", n)
+		}
+		each, more := size/n, size%n
+		s.list = &parts{dim: dim, n: n, bounds: func(i int64) (int64, int64) {
+			if i < more {
+				return i * (each + 1), each + 1
+			}
+			return more*(each+1) + (i-more)*each, each
+		}}
+	case ArgInts:
+		at := args[0].Ints
+		s.list = &parts{dim: dim, n: int64(len(at)) + 1, bounds: func(i int64) (int64, int64) {
+			start, stop := int64(0), size
+			if i > 0 {
+				start = clamp(at[i-1], size)
+			}
+			if i < int64(len(at)) {
+				stop = clamp(at[i], size)
+			}
+			return start, max(stop-start, 0)
+		}}
+	default:
+		return raises("sections are an integer or a list of indices")
+	}
+	return nil
+}
+
+func (s *state) unbind(args []Arg) *Error {
+	a, err := ints(args, 0, 0)
+	if err != nil {
+		return err
+	}
+	dim, err := s.along(a[0])
+	if err != nil {
+		return err
+	}
+	s.list = &parts{dim: dim, n: s.Shape[dim], bounds: func(i int64) (int64, int64) { return i, 1 }, drop: true}
+	return nil
+}

@@ -1,0 +1,100 @@
+package view
+
+import "slices"
+
+// table maps torch's method names to what they do to a view. Some names share a function.
+var table map[string]func(*state, []Arg) *Error
+
+func init() { // not a literal: refuse reads the table's neighbours, and the compiler sees a cycle
+	table = map[string]func(*state, []Arg) *Error{
+		"__getitem__":      (*state).getitem,
+		"narrow":           (*state).narrow,
+		"select":           (*state).selectIndex,
+		"slice":            (*state).sliceOp,
+		"chunk":            (*state).chunk,
+		"split":            (*state).split,
+		"split_with_sizes": (*state).split,
+		"tensor_split":     (*state).tensorSplit,
+		"unbind":           (*state).unbind,
+		"transpose":        (*state).transpose,
+		"swapaxes":         (*state).transpose,
+		"swapdims":         (*state).transpose,
+		"t":                (*state).t,
+		"T":                (*state).reversed,
+		"mT":               (*state).matrixTransposed,
+		"permute":          (*state).permute,
+		"movedim":          (*state).movedim,
+		"moveaxis":         (*state).movedim,
+		"view":             (*state).view,
+		"view_as":          (*state).view,
+		"reshape":          (*state).reshape,
+		"reshape_as":       (*state).reshape,
+		"flatten":          (*state).flatten,
+		"unflatten":        (*state).unflatten,
+		"ravel":            (*state).ravel,
+		"squeeze":          (*state).squeeze,
+		"unsqueeze":        (*state).unsqueeze,
+		"contiguous":       (*state).contiguous,
+		"detach":           (*state).same,
+		"alias":            (*state).same,
+		"expand":           (*state).expand,
+		"expand_as":        (*state).expand,
+		"diagonal":         (*state).diagonal,
+		"float":            convert("F32", "float32"),
+		"half":             convert("F16", "float16"),
+		"bfloat16":         convert("BF16", "bfloat16"),
+		"double":           convert("F64", "float64"),
+		"to":               (*state).to,
+	}
+}
+
+// elsewhere holds operations that are known, and why they can't be planned.
+var elsewhere = map[string]Reason{
+	"as_strided": Unsupported, "unfold": Unsupported, "view_as_real": Unsupported, "view_as_complex": Unsupported,
+	"clone": Copies, "index_select": Copies, "take": Copies, "gather": Copies, "masked_select": Copies, "repeat": Copies,
+	"tile": Copies, "flip": Copies, "roll": Copies, "cat": Copies, "stack": Copies, "neg": Copies, "abs": Copies,
+	"add": Copies, "sub": Copies, "mul": Copies, "div": Copies, "exp": Copies, "int": Copies, "long": Copies,
+	"bool": Copies, "repeat_interleave": Copies, "index_put": Copies, "where": Copies, "zero_": Copies,
+}
+
+func refuse(name string) *Error {
+	switch r, ok := elsewhere[name]; {
+	case !ok:
+		return unsupported("unknown operation")
+	case r == Copies:
+		return copies("its result is not a view of the source")
+	default:
+		return unsupported("it may show an element twice, or reinterpret it")
+	}
+}
+
+func (s *state) same(args []Arg) *Error {
+	if len(args) != 0 {
+		return raises("%d arguments, expected none", len(args))
+	}
+	return nil
+}
+
+// convert builds the op for a conversion method: a no-op on the type that it names, else a computation.
+func convert(names ...string) func(*state, []Arg) *Error {
+	return func(s *state, args []Arg) *Error {
+		if len(args) != 0 {
+			return raises("%d arguments, expected none", len(args))
+		}
+		return s.convertTo(names[0], names...)
+	}
+}
+
+func (s *state) to(args []Arg) *Error {
+	if len(args) != 1 || args[0].Kind != ArgText {
+		return copies("it may convert or move the tensor")
+	}
+	return s.convertTo(args[0].Text, args[0].Text)
+}
+
+func (s *state) convertTo(label string, names ...string) *Error {
+	if slices.Contains(names, s.dtype) {
+		return nil
+	}
+	return copies("it converts %s to %s; the destination's type does that", s.dtype, label)
+}
