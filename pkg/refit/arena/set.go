@@ -1,0 +1,357 @@
+package arena
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// currentName is the link that readers follow.
+const currentName = "current"
+
+// ErrNoSlot is returned by Acquire while every slot is staged into or serves. Nothing has changed; release or flip one.
+var ErrNoSlot = errors.New("every arena is in use")
+
+// ErrOwned is returned by Open when another live process owns the folder. Nothing has changed.
+var ErrOwned = errors.New("arena folder belongs to another process")
+
+// slots is how many sets of files a receiver keeps when no reader lingers: one serves, one is staged into.
+const slots = 2
+
+// Set is the arenas of one receiver. It is safe for concurrent use.
+type Set struct {
+	root  string
+	files []*file
+	huge  bool
+	log   *slog.Logger
+	lock  *os.File
+
+	mu    sync.Mutex
+	slots []*Slot
+	next  int      // number of the next slot's folder
+	stale []string // folders of another layout that serve until the first flip
+}
+
+// Open takes the folder over: what an earlier life left there is adopted where it fits, the rest is removed, and room
+// for two slots is reserved now. Errors: ErrOwned; no room, with the bytes that are missing.
+func Open(cfg Config) (*Set, error) {
+	s, err := open(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open arenas in %s: %w", cfg.Root, err)
+	}
+	return s, nil
+}
+
+func open(cfg Config) (*Set, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Set{root: cfg.Root, huge: cfg.HugePages, log: cfg.Logger, next: 1}
+	for _, r := range cfg.Ranks {
+		f, err := newFile(r)
+		if err != nil {
+			return nil, fmt.Errorf("lay out arena of rank %d: %w", r.Rank, err)
+		}
+		s.files = append(s.files, f)
+	}
+	if err := s.own(); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(s.adopt(), s.fill()); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// own makes the folder and locks it against a second receiver. The lock ends with the process.
+func (s *Set) own() error {
+	if err := os.MkdirAll(s.root, 0o700); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(s.root, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = lock.Close()
+		return fmt.Errorf("lock %s: %w (%w)", lock.Name(), ErrOwned, err)
+	}
+	s.lock = lock
+	return nil
+}
+
+// adopt maps the slots that are there and fit, and removes the others. One that serves with another layout goes on
+// serving until the first flip.
+func (s *Set) adopt() error {
+	current, _ := os.Readlink(s.link())
+	dirs, err := filepath.Glob(filepath.Join(s.root, "slot-*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		var n int
+		if _, err := fmt.Sscanf(filepath.Base(dir), "slot-%d", &n); err != nil {
+			continue
+		}
+		s.next = max(s.next, n+1)
+		serves := filepath.Base(dir) == current
+		slot, err := adoptSlot(dir, s.files)
+		if err != nil || len(s.slots) >= slots && !serves {
+			if err := s.dropStale(slot, dir, serves, err); err != nil {
+				return err
+			}
+			continue
+		}
+		slot.state = stateRetained
+		if serves && !slot.holds.IsZero() {
+			slot.state = stateServing
+		}
+		s.slots = append(s.slots, slot)
+	}
+	return nil
+}
+
+func (s *Set) dropStale(slot *Slot, dir string, serves bool, reason error) error {
+	s.log.Info("arena of an earlier life not adopted", "dir", dir, "serves", serves, "reason", reason)
+	switch {
+	case serves:
+		s.stale = append(s.stale, dir)
+		return nil
+	case slot != nil:
+		return slot.discard()
+	}
+	return os.RemoveAll(dir)
+}
+
+// fill makes slots until there are two.
+func (s *Set) fill() error {
+	if missing := slots - len(s.slots); missing > 0 {
+		if err := s.checkRoom(int64(missing)); err != nil {
+			return err
+		}
+	}
+	for len(s.slots) < slots {
+		if _, err := s.grow(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRoom refuses early, with the whole sum, what the file system can't hold.
+func (s *Set) checkRoom(missing int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.root, &st); err != nil {
+		return fmt.Errorf("ask for room: %w", err)
+	}
+	need, free := missing*s.slotBytes(), int64(st.Bavail)*st.Bsize
+	if need > free {
+		return fmt.Errorf("no room: %d arenas of %d bytes need %d, %d are free, %d are missing "+
+			"(free some, or point the arena folder to a larger file system): %w",
+			missing, s.slotBytes(), need, free, need-free, unix.ENOSPC)
+	}
+	return nil
+}
+
+func (s *Set) slotBytes() int64 {
+	var sum int64
+	for _, f := range s.files {
+		sum += f.nbytes
+	}
+	return sum
+}
+
+func (s *Set) grow() (*Slot, error) {
+	slot, err := makeSlot(filepath.Join(s.root, fmt.Sprintf("slot-%d", s.next)), s.files, s.huge)
+	if err != nil {
+		return nil, err
+	}
+	s.next++
+	s.slots = append(s.slots, slot)
+	return slot, nil
+}
+
+// Offsets gives where each tensor of the i-th rank begins, in bytes from the file's start, in the order of the
+// configuration.
+func (s *Set) Offsets(i int) []int64 { return s.files[i].offsets }
+
+// Root is the receiver's folder.
+func (s *Set) Root() string { return s.root }
+
+func (s *Set) link() string { return filepath.Join(s.root, currentName) }
+
+// Serving is the slot that `current` leads to, nil before the first flip.
+func (s *Set) Serving() *Slot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.serving()
+}
+
+func (s *Set) serving() *Slot {
+	for _, slot := range s.slots {
+		if slot.state == stateServing {
+			return slot
+		}
+	}
+	return nil
+}
+
+// Acquire hands out a slot for staging, with wiped headers. A slot that engines still read is left to them: it is
+// unlinked, and another is made in its place. Errors: ErrNoSlot; no room.
+func (s *Set) Acquire() (*Slot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, slot := range s.slots {
+		if slot.state != stateFree && slot.state != stateRetained {
+			continue
+		}
+		if slot.inUse() {
+			fresh, err := s.replace(i)
+			if err != nil {
+				return nil, err
+			}
+			slot = fresh
+		}
+		slot.state = stateStaging
+		slot.wipe()
+		return slot, nil
+	}
+	if len(s.slots) >= slots {
+		return nil, fmt.Errorf("acquire arena in %s: %w", s.root, ErrNoSlot)
+	}
+	slot, err := s.grow() // one was quarantined, or left to readers when there was no room for another
+	if err != nil {
+		return nil, err
+	}
+	slot.state = stateStaging
+	return slot, nil
+}
+
+// replace leaves slot i to its readers and makes another.
+func (s *Set) replace(i int) (*Slot, error) {
+	old := s.slots[i]
+	s.log.Info("arena left to its readers", "dir", old.dir, "holds", old.holds.Version)
+	if err := old.discard(); err != nil {
+		return nil, err
+	}
+	s.slots = append(s.slots[:i], s.slots[i+1:]...)
+	return s.grow()
+}
+
+// Seal makes the files of a staged slot valid, labelled with v.
+func (s *Set) Seal(slot *Slot, v Version) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slot.seal(v)
+}
+
+// Release gives a slot back that won't be flipped to. Its bytes stay, and with them the version it was sealed for.
+func (s *Set) Release(slot *Slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slot.state == stateStaging {
+		slot.state = stateFree
+	}
+}
+
+// Quarantine takes a slot out of use for good: a transfer that never ended may still write to it.
+// Its memory stays mapped and its files are unlinked.
+func (s *Set) Quarantine(slot *Slot) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, other := range s.slots {
+		if other == slot {
+			s.slots = append(s.slots[:i], s.slots[i+1:]...)
+			break
+		}
+	}
+	s.log.Error("arena quarantined: a transfer into it never ended", "dir", slot.dir)
+	return slot.unlink()
+}
+
+// Flip makes `current` lead to a sealed slot, atomically for all ranks, and returns the slot that served before, or nil.
+func (s *Set) Flip(slot *Slot) (*Slot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slot.holds.IsZero() {
+		return nil, fmt.Errorf("flip to %s: it is not sealed", slot.dir)
+	}
+	before := s.serving()
+	if before == slot {
+		return before, nil
+	}
+	if err := s.point(filepath.Base(slot.dir)); err != nil {
+		return nil, err
+	}
+	slot.state = stateServing
+	if before != nil {
+		before.state = stateRetained
+	}
+	for _, dir := range s.stale {
+		if err := os.RemoveAll(dir); err != nil {
+			s.log.Warn("old arena not removed", "dir", dir, "error", err)
+		}
+	}
+	s.stale = nil
+	return before, nil
+}
+
+// point replaces the link by one with another target; rename does it in one step.
+func (s *Set) point(target string) error {
+	next := s.link() + ".next"
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("flip to %s: %w", target, err)
+	}
+	if err := os.Symlink(target, next); err != nil {
+		return fmt.Errorf("flip to %s: %w", target, err)
+	}
+	if err := os.Rename(next, s.link()); err != nil {
+		return fmt.Errorf("flip to %s: %w", target, err)
+	}
+	return nil
+}
+
+// Names lists the slots' folders relative to the root, the serving one first, for status.
+func (s *Set) Names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for _, slot := range s.slots {
+		name := filepath.Base(slot.dir)
+		if slot.state == stateServing {
+			names = append([]string{name}, names...)
+		} else {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Close unmaps everything, removes the slots that don't serve and leaves the one that does. Idempotent.
+func (s *Set) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, slot := range s.slots {
+		if slot.state == stateServing {
+			errs = append(errs, slot.unmap())
+		} else {
+			errs = append(errs, slot.discard())
+		}
+	}
+	s.slots = nil
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+		s.lock = nil
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close arenas in %s: %w", s.root, err)
+	}
+	return nil
+}

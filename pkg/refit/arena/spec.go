@@ -1,0 +1,150 @@
+package arena
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/drydock-rl/drydock/internal/safetensors"
+)
+
+// Config says which arenas a receiver keeps.
+type Config struct {
+	Root      string       // the receiver's own folder; made where it is missing
+	Ranks     []Rank       // destination ranks, at least one
+	HugePages bool         // ask for transparent huge pages
+	Logger    *slog.Logger // nil: none
+}
+
+// Rank is the parameter layout of one destination rank.
+type Rank struct {
+	Rank    int
+	Tensors []safetensors.Spec
+	Alias   map[string]string // other name: name among Tensors, recorded in the header
+}
+
+// Version labels what a slot holds.
+type Version struct {
+	Model   string
+	Run     uint64
+	Version uint64
+}
+
+// IsZero says whether v names nothing: runs count from 1.
+func (v Version) IsZero() bool { return v.Run == 0 }
+
+// Metadata keys of the header that this package writes.
+const (
+	MetaModel   = "drydock.model"
+	MetaRun     = "drydock.run"
+	MetaVersion = "drydock.version"
+	MetaRank    = "drydock.rank"
+	MetaLayout  = "drydock.layout" // digest of the parameter layout: a file of another rank or shape is told apart
+	MetaAlias   = "drydock.alias"  // JSON object: other name to tensor name
+)
+
+// align is where the first tensor byte lies: a page, so that tensors can be registered and mapped by page.
+const align = safetensors.PageAlign
+
+// file is the layout of one rank's file.
+type file struct {
+	rank    Rank
+	digest  string
+	alias   string
+	offsets []int64 // of each tensor, bytes from the file's start
+	header  int64   // bytes reserved for the header, whatever the version's number
+	nbytes  int64
+}
+
+func (c *Config) validate() error {
+	if c.Root == "" || len(c.Ranks) == 0 {
+		return fmt.Errorf("root %q, %d ranks: expected a folder and at least one rank", c.Root, len(c.Ranks))
+	}
+	seen := map[int]bool{}
+	for _, r := range c.Ranks {
+		if r.Rank < 0 || seen[r.Rank] {
+			return fmt.Errorf("rank %d is negative or named twice", r.Rank)
+		}
+		seen[r.Rank] = true
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// newFile lays one rank's file out, with room for the header of the longest version label.
+func newFile(r Rank) (*file, error) {
+	alias, err := json.Marshal(r.Alias)
+	if err != nil {
+		return nil, fmt.Errorf("encode aliases: %w", err)
+	}
+	f := &file{rank: r, alias: string(alias), digest: digest(r)}
+	widest := Version{Model: strings.Repeat("m", maxModel), Run: 1<<64 - 1, Version: 1<<64 - 1}
+	l, err := safetensors.NewLayout(r.Tensors, f.metadata(widest), align)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range l.Tensors {
+		f.offsets = append(f.offsets, t.Offset)
+	}
+	f.header, f.nbytes = int64(len(l.Header)), l.Nbytes
+	return f, nil
+}
+
+// maxModel bounds a model's name in a header, in bytes.
+const maxModel = 256
+
+func (f *file) metadata(v Version) map[string]string {
+	m := map[string]string{
+		"format":    "pt", // what loaders of torch checkpoints expect to find
+		MetaModel:   v.Model,
+		MetaRun:     strconv.FormatUint(v.Run, 10),
+		MetaVersion: strconv.FormatUint(v.Version, 10),
+		MetaRank:    strconv.Itoa(f.rank.Rank),
+		MetaLayout:  f.digest,
+	}
+	if len(f.rank.Alias) > 0 {
+		m[MetaAlias] = f.alias
+	}
+	return m
+}
+
+// headerFor is the header for v, as long as every other header of the file.
+func (f *file) headerFor(v Version) ([]byte, error) {
+	if len(v.Model) > maxModel {
+		return nil, fmt.Errorf("write arena header: model name of %d bytes, at most %d fit", len(v.Model), maxModel)
+	}
+	l, err := safetensors.NewLayout(f.rank.Tensors, f.metadata(v), align)
+	if err != nil {
+		return nil, err
+	}
+	h := l.Header
+	for int64(len(h)) < f.header {
+		h = append(h, ' ')
+	}
+	binary.LittleEndian.PutUint64(h, uint64(len(h)-lengthBytes))
+	return h, nil
+}
+
+// lengthBytes is the length prefix of a safetensors header.
+const lengthBytes = 8
+
+// digest names a parameter layout: names, dtypes and shapes in order, and the aliases.
+func digest(r Rank) string {
+	h := sha256.New()
+	for _, t := range r.Tensors {
+		fmt.Fprintf(h, "%q %s %v\n", t.Name, t.DType, t.Shape)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Alias)) {
+		fmt.Fprintf(h, "%q = %q\n", name, r.Alias[name])
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
