@@ -2,7 +2,9 @@ package tracing
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -108,7 +110,7 @@ type StageRecord struct {
 type StageList [nstages]StageRecord
 
 // Get returns the record of s, which must be a stage.
-func (l *StageList) Get(s Stage) StageRecord { return l[s-1] }
+func (l StageList) Get(s Stage) StageRecord { return l[s-1] }
 
 // MarshalJSON writes the stages in order, which a map would not keep.
 func (l StageList) MarshalJSON() ([]byte, error) {
@@ -150,4 +152,18 @@ func (r *Record) Line() (string, error) {
 		return "", err
 	}
 	return RecordPrefix + " " + string(b), nil
+}
+
+// ParseLine reads a line made by [Record.Line], or by the reference: text before
+// the prefix (a logger's) is skipped.
+func ParseLine(line string) (Record, error) {
+	_, body, ok := strings.Cut(line, RecordPrefix+" ")
+	if !ok {
+		return Record{}, fmt.Errorf("parse refit record: no %q in the line", RecordPrefix)
+	}
+	var r Record
+	if err := json.Unmarshal([]byte(body), &r); err != nil {
+		return Record{}, fmt.Errorf("parse refit record: %w", err)
+	}
+	return r, nil
 }

@@ -119,12 +119,11 @@ func (sp *Span) finish(now time.Time, err error) {
 	st.wall.end(now)
 	c.explained.end(now)
 	st.counted(err)
-	if sp.bytes > 0 {
-		sum, _ := st.metadata[metadataSize].(int64)
-		st.setMetadata(metadataSize, sum+sp.bytes)
-	}
 	if sp.stage == WireTransfer {
 		c.bytes += sp.bytes
+	} else if sp.bytes > 0 {
+		sum, _ := st.metadata[metadataSize].(int64)
+		st.setMetadata(metadataSize, sum+sp.bytes)
 	}
 }
 
@@ -147,8 +146,8 @@ func (sp *Span) Set(attrs ...attribute.KeyValue) {
 	}
 }
 
-// AddBytes adds to the bytes of the span and of its stage. The record's bytes
-// are those of wire_transfer.
+// AddBytes adds to the bytes of the span and of its stage: for wire_transfer the
+// record's bytes, for others "bytes" in the stage's metadata.
 func (sp *Span) AddBytes(nbytes int64) {
 	if sp == nil {
 		return
