@@ -164,7 +164,7 @@ func carried(f *safetensors.File, t safetensors.Tensor, file string) Tensor {
 
 // packedShape keeps the leading dimensions when each row is a whole number of bytes.
 func packedShape(t safetensors.Tensor) []int64 {
-	if n := len(t.Shape); n > 0 && t.Shape[n-1]*t.DType.Bits()%8 == 0 {
+	if n := len(t.Shape); n > 0 && t.Nbytes > 0 && t.Shape[n-1]*t.DType.Bits()%8 == 0 {
 		shape := slices.Clone(t.Shape)
 		shape[n-1] = shape[n-1] * t.DType.Bits() / 8
 		return shape

@@ -1,0 +1,37 @@
+package shardlayout
+
+import "strings"
+
+// rowCut and columnCut are modules whose weights tensor parallelism cuts by output rows (dimension 0, the
+// column-parallel linears of Megatron) and by input columns (dimension 1, the row-parallel ones). Weights
+// are stored [out, in]. w1, w3 and w2 are Mixtral's names of gate, up and down.
+var (
+	rowCut = map[string]bool{"q_proj": true, "k_proj": true, "v_proj": true, "gate_proj": true, "up_proj": true,
+		"w1": true, "w3": true, "embed_tokens": true, "lm_head": true}
+	columnCut = map[string]bool{"o_proj": true, "down_proj": true, "w2": true}
+)
+
+// tensorParallelDim is the dimension that tensor parallelism cuts, -1 for replicated sources: norms, routers,
+// biases that are added after the reduction, and whatever has another name.
+func tensorParallelDim(source Source) int {
+	path, leaf := splitLast(source.Name)
+	_, module := splitLast(path)
+	switch {
+	case leaf != "weight" && leaf != "bias":
+		return -1
+	case rowCut[module] && len(source.Shape) >= 1:
+		return 0
+	case columnCut[module] && len(source.Shape) >= 2:
+		return 1
+	}
+	return -1
+}
+
+// splitLast cuts a dotted name before its last component.
+func splitLast(name string) (path, leaf string) {
+	i := strings.LastIndexByte(name, '.')
+	if i < 0 {
+		return "", name
+	}
+	return name[:i], name[i+1:]
+}
