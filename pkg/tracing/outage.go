@@ -32,6 +32,9 @@ func newOutage(what string, log *slog.Logger) *outage {
 
 // run exports with a context that also ends by giveUp, and swallows the error.
 func (o *outage) run(ctx context.Context, export func(context.Context) error) {
+	if o.ctx.Err() != nil {
+		return
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(o.ctx, cancel)()

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -196,27 +197,38 @@ func (t *Telemetry) Flush(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Shutdown delivers what is left and stops. It takes at most ShutdownTimeout,
-// and a fifth of a second when the collector was not there the last time; what
-// is undelivered then is dropped, and that is no error. It is idempotent.
+// Shutdown delivers what is left and stops. It gives up after ShutdownTimeout,
+// and after a fifth of a second when the collector was not there the last time;
+// what is undelivered then is dropped, and that is no error. It is idempotent.
 func (t *Telemetry) Shutdown(ctx context.Context) error {
-	limit := t.timeout
+	closers := t.closers
+	t.closers = nil
+	patience := time.AfterFunc(t.patience(), t.giveUp)
+	defer patience.Stop()
+	defer t.giveUp()
+	// Beyond its patience a closer has only to stop, which takes no collector.
+	ctx, cancel := context.WithTimeout(ctx, t.timeout+time.Second)
+	defer cancel()
+	errs := make([]error, len(closers))
+	var wg sync.WaitGroup
+	for i, c := range closers {
+		wg.Go(func() { errs[i] = c(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (t *Telemetry) patience() time.Duration {
 	for _, o := range t.outages {
 		if o.isDown() {
-			limit = min(limit, deadTimeout)
+			return min(t.timeout, deadTimeout)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	var errs []error
-	for _, c := range t.closers {
-		if err := c(ctx); err != nil && ctx.Err() == nil {
-			errs = append(errs, err)
-		}
-	}
-	t.closers = nil
+	return t.timeout
+}
+
+func (t *Telemetry) giveUp() {
 	for _, o := range t.outages {
 		o.giveUp()
 	}
-	return errors.Join(errs...)
 }

@@ -24,6 +24,7 @@ type Span struct {
 	span  trace.Span
 
 	// under c.mu
+	idle    bool // time counts only while Work is open
 	ended   bool
 	bytes   int64
 	details details
@@ -77,8 +78,7 @@ func (sp *Span) begin(now time.Time) bool {
 		c.phases.begin(now)
 		return true
 	}
-	c.stages[sp.stage-1].wall.begin(now)
-	c.explained.begin(now)
+	sp.count(now, (*union).begin)
 	return true
 }
 
@@ -116,8 +116,9 @@ func (sp *Span) finish(now time.Time, err error) {
 		return
 	}
 	st := &c.stages[sp.stage-1]
-	st.wall.end(now)
-	c.explained.end(now)
+	if !sp.idle {
+		sp.count(now, (*union).end)
+	}
 	st.counted(err)
 	if sp.stage == WireTransfer {
 		c.bytes += sp.bytes
