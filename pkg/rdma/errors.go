@@ -13,7 +13,7 @@ type Kind uint8
 const (
 	// ErrUnreachable: nobody answered. Nothing was read; the endpoint may come back.
 	ErrUnreachable Kind = iota + 1
-	// ErrTimeout: no progress within the deadline. Bytes of this read are undefined; the peer is closed.
+	// ErrTimeout: no progress within the deadline. Bytes of this read are undefined.
 	ErrTimeout
 	// ErrReset: the connection or its process ended in the middle. Bytes of this read are undefined.
 	ErrReset
@@ -28,7 +28,7 @@ const (
 	ErrUnavailable
 	// ErrAborted: the reader gave up by Abort or Close. Bytes of this read are undefined.
 	ErrAborted
-	// ErrProtocol: the other side sent what no correct peer sends. Bytes of this read are undefined; the peer is closed.
+	// ErrProtocol: the other side sent what no correct peer sends. Bytes of this read are undefined; the connection is gone.
 	ErrProtocol
 )
 
@@ -41,7 +41,7 @@ var kindText = map[Kind][2]string{
 	ErrFalseCompletion: {"faster than the fabric can carry", "bytes of this read must not be trusted"},
 	ErrUnavailable:     {"transport unavailable", "nothing was tried"},
 	ErrAborted:         {"aborted by the reader", "bytes of this read are undefined"},
-	ErrProtocol:        {"protocol broken by the other side", "bytes of this read are undefined, the peer is closed"},
+	ErrProtocol:        {"protocol broken by the other side", "bytes of this read are undefined, the connection is gone"},
 }
 
 // String names the kind in a few words.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/drydock-rl/drydock/pkg/rdma"
 )
@@ -19,20 +20,33 @@ type Transfer struct {
 	done      chan struct{}
 	abort     chan struct{}
 	abortOnce sync.Once
+	start     time.Time
+	nbytes    int64
+	ceiling   int64  // bytes/s, 0: unknown
+	onAbort   func() // wakes whoever works on a part; nil for none
+	onFinish  func() // of the set that follows this transfer; nil for none
 
 	mu   sync.Mutex
 	left int
 	err  error
 }
 
-// New holds dst and awaits parts ends. With no parts it is complete at once.
-func New(transport string, rank int, dst *rdma.Memory, parts int) (*Transfer, error) {
+// New holds dst and awaits the ends of at least one part. It is followed by live, whose owner is thereby refused once
+// closed. OnAbort, if any, runs once when an early end is asked for.
+func New(live *Set, transport string, rank int, dst *rdma.Memory, parts int, onAbort func(*Transfer)) (*Transfer, error) {
 	release, err := dst.Hold()
 	if err != nil {
 		return nil, &rdma.Error{Kind: rdma.ErrRefused, Op: "read", Transport: transport, Rank: rank, Err: err}
 	}
-	t := &Transfer{transport: transport, rank: rank, release: release, left: parts,
+	t := &Transfer{transport: transport, rank: rank, release: release, left: parts, start: time.Now(),
 		done: make(chan struct{}), abort: make(chan struct{})}
+	if onAbort != nil {
+		t.onAbort = func() { onAbort(t) }
+	}
+	if !live.Add(t) {
+		release()
+		return nil, t.Fail(rdma.ErrRefused, fmt.Errorf("peer: %w", rdma.ErrClosed))
+	}
 	if parts == 0 {
 		t.finish()
 	}
@@ -47,14 +61,34 @@ func (t *Transfer) Done(err error) {
 	}
 	t.left--
 	last := t.left == 0
+	if last && t.err == nil {
+		t.err = t.checkRate()
+	}
 	t.mu.Unlock()
 	if last {
 		t.finish()
 	}
 }
 
+// SetCeiling says how much is read and how fast the fabric can be at most, in bytes/s. It is called before the first
+// part begins.
+func (t *Transfer) SetCeiling(nbytes, ceiling int64) { t.nbytes, t.ceiling = nbytes, ceiling }
+
+// checkRate finds false completions: bytes that can't have come so soon.
+func (t *Transfer) checkRate() error {
+	if t.ceiling == 0 || t.nbytes == 0 {
+		return nil
+	}
+	took := time.Since(t.start)
+	if least := time.Duration(float64(t.nbytes) / float64(t.ceiling) * float64(time.Second)); took < least {
+		return t.Fail(rdma.ErrFalseCompletion, fmt.Errorf("%d bytes in %v, %v are the least at %d bytes/s", t.nbytes, took, least, t.ceiling))
+	}
+	return nil
+}
+
 func (t *Transfer) finish() {
 	t.release()
+	t.onFinish()
 	close(t.done)
 }
 
@@ -85,7 +119,14 @@ func (t *Transfer) Aborted() <-chan struct{} { return t.abort }
 func (t *Transfer) Finished() <-chan struct{} { return t.done }
 
 // Abort implements rdma.Transfer.
-func (t *Transfer) Abort() { t.abortOnce.Do(func() { close(t.abort) }) }
+func (t *Transfer) Abort() {
+	t.abortOnce.Do(func() {
+		close(t.abort)
+		if t.onAbort != nil {
+			t.onAbort()
+		}
+	})
+}
 
 // Wait implements rdma.Transfer. A transfer that has ended answers so even under an ended context.
 func (t *Transfer) Wait(ctx context.Context) error {

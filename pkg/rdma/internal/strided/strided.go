@@ -1,0 +1,148 @@
+// Package strided is the arithmetic of segments: normal form, cutting to bounded pieces, and the copies themselves.
+//
+// The bytes of a segment have one order, row-major over its outer dimensions and then along the run. Cutting keeps
+// it, so two sides that cut differently still agree on the stream of packed bytes.
+package strided
+
+import (
+	"iter"
+
+	"github.com/drydock-rl/drydock/pkg/rdma"
+)
+
+// Compact gives the same bytes in the same order with the longest run and the fewest outer dimensions, innermost last.
+func Compact(s rdma.Segment) rdma.Segment {
+	out := rdma.Segment{Region: s.Region, Src: s.Src, Dst: s.Dst, Run: s.Run, N: [3]int64{1, 1, 1}}
+	at := rdma.MaxRank // dimensions out.N[at:] are in use
+	for d := rdma.MaxRank - 1; d >= 0; d-- {
+		n, ss, ds := s.N[d], s.SrcStride[d], s.DstStride[d]
+		switch {
+		case n == 1:
+		case at == rdma.MaxRank && ss == out.Run && ds == out.Run:
+			out.Run *= n
+		case at < rdma.MaxRank && ss == out.N[at]*out.SrcStride[at] && ds == out.N[at]*out.DstStride[at]:
+			out.N[at] *= n
+		default:
+			at--
+			out.N[at], out.SrcStride[at], out.DstStride[at] = n, ss, ds
+		}
+	}
+	return out
+}
+
+// Pieces cuts a segment into pieces of at most limit bytes, in order.
+func Pieces(s rdma.Segment, limit int64) iter.Seq[rdma.Segment] {
+	return func(yield func(rdma.Segment) bool) { cut(s, 0, limit, yield) }
+}
+
+// cut splits along dimension d, and below it where one step of d is too large already.
+func cut(s rdma.Segment, d int, limit int64, yield func(rdma.Segment) bool) bool {
+	if s.Nbytes() <= limit {
+		return yield(s)
+	}
+	if d == rdma.MaxRank {
+		return cutRun(s, limit, yield)
+	}
+	n := s.N[d]
+	step := max(1, limit/(s.Nbytes()/n))
+	for i := int64(0); i < n; i += step {
+		p := s
+		p.N[d] = min(step, n-i)
+		p.Src += i * s.SrcStride[d]
+		p.Dst += i * s.DstStride[d]
+		if !cut(p, d+1, limit, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+func cutRun(s rdma.Segment, limit int64, yield func(rdma.Segment) bool) bool {
+	for off := int64(0); off < s.Run; off += limit {
+		p := s
+		p.Src, p.Dst, p.Run = s.Src+off, s.Dst+off, min(limit, s.Run-off)
+		if !yield(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// Chunk is a group of pieces that are asked for together.
+type Chunk struct {
+	Segs   []rdma.Segment
+	Nbytes int64
+}
+
+// Chunks compacts, cuts and groups segments into chunks of at most maxBytes and maxSegs.
+func Chunks(segs []rdma.Segment, maxBytes int64, maxSegs int) []Chunk {
+	var out []Chunk
+	var cur Chunk
+	for i := range segs {
+		for p := range Pieces(Compact(segs[i]), maxBytes) {
+			n := p.Nbytes()
+			if len(cur.Segs) > 0 && (cur.Nbytes+n > maxBytes || len(cur.Segs) == maxSegs) {
+				out, cur = append(out, cur), Chunk{}
+			}
+			cur.Segs = append(cur.Segs, p)
+			cur.Nbytes += n
+		}
+	}
+	if len(cur.Segs) > 0 {
+		out = append(out, cur)
+	}
+	return out
+}
+
+// Contiguous says whether a compacted segment is one run.
+func Contiguous(s *rdma.Segment) bool { return s.N == [3]int64{1, 1, 1} }
+
+// Copy moves a segment's bytes from a region to the destination.
+func Copy(dst, src []byte, s *rdma.Segment) {
+	for i := range s.N[0] {
+		for j := range s.N[1] {
+			so := s.Src + i*s.SrcStride[0] + j*s.SrcStride[1]
+			do := s.Dst + i*s.DstStride[0] + j*s.DstStride[1]
+			copyRow(dst[do:], src[so:], s)
+		}
+	}
+}
+
+// copyRow is the innermost dimension. Slices are re-cut instead of indexed, which leaves one bounds check a run.
+func copyRow(dst, src []byte, s *rdma.Segment) {
+	run, ss, ds := s.Run, s.SrcStride[2], s.DstStride[2]
+	for k := s.N[2]; ; k-- {
+		copy(dst[:run], src[:run])
+		if k == 1 {
+			return
+		}
+		dst, src = dst[ds:], src[ss:]
+	}
+}
+
+// Pack writes a segment's source bytes in order to the front of out, and gives their number.
+func Pack(out, src []byte, s *rdma.Segment) int64 {
+	p := packed(s)
+	Copy(out, src, &p)
+	return s.Nbytes()
+}
+
+// Unpack scatters the front of in over the destination, and gives the number of bytes used.
+func Unpack(dst, in []byte, s *rdma.Segment) int64 {
+	p := packed(s)
+	p.Src, p.Dst, p.SrcStride, p.DstStride = 0, s.Dst, p.DstStride, s.DstStride
+	Copy(dst, in, &p)
+	return s.Nbytes()
+}
+
+// packed is the segment with a dense destination that begins at zero.
+func packed(s *rdma.Segment) rdma.Segment {
+	p := *s
+	p.Dst = 0
+	step := s.Run
+	for d := rdma.MaxRank - 1; d >= 0; d-- {
+		p.DstStride[d] = step
+		step *= s.N[d]
+	}
+	return p
+}

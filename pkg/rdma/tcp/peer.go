@@ -1,0 +1,170 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/internal/pending"
+	"github.com/drydock-rl/drydock/pkg/rdma/internal/strided"
+)
+
+// chunkBytes is what one request asks for: long enough to hide its round trip, short enough to spread over lanes.
+const chunkBytes = 4 << 20
+
+// Connect implements rdma.Transport: one connection is made and proven, further ones follow with the first reads.
+func (t *Transport) Connect(ctx context.Context, r rdma.Remote) (rdma.Peer, error) {
+	d := dialer{cfg: &t.cfg, remote: &r, host: t.host}
+	var err error
+	switch {
+	case r.Access.Transport != Name:
+		return nil, d.fail(rdma.ErrUnavailable, fmt.Errorf("access is of %q", r.Access.Transport))
+	case len(r.Incarnation) > maxName || len(r.Lease) > maxName:
+		return nil, d.fail(rdma.ErrRefused, fmt.Errorf("incarnation or lease over %d bytes", maxName))
+	}
+	if d.access, err = decodeAccess(r.Access.Metadata); err != nil {
+		return nil, d.fail(rdma.ErrRefused, fmt.Errorf("decode access: %w", err))
+	}
+	if t.cfg.ClientTLS != nil && !d.access.tls {
+		return nil, d.fail(rdma.ErrUnavailable, errors.New("TLS is required here and not offered there"))
+	}
+	c, w, err := d.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := newPeer(t, d, w)
+	if !t.keep(p) {
+		_ = c.Close()
+		return nil, d.fail(rdma.ErrRefused, rdma.ErrClosed)
+	}
+	p.start(c)
+	return p, nil
+}
+
+// peer spreads chunks of reads over its lanes.
+type peer struct {
+	t      *Transport
+	remote rdma.Remote
+	dialer dialer
+	ctx    context.Context // ends with the peer; for dials of lanes
+	cancel context.CancelFunc
+	live   pending.Set
+	lanes  []*lane
+	wg     sync.WaitGroup
+
+	maxBytes int64 // of one request
+	maxSegs  int
+
+	mu     sync.Mutex
+	wake   *sync.Cond
+	queue  []*job
+	nextID uint64
+	closed bool
+}
+
+// job is one request to be made.
+type job struct {
+	id    uint64
+	t     *pending.Transfer
+	dst   []byte
+	chunk strided.Chunk
+}
+
+func newPeer(t *Transport, d dialer, w welcome) *peer {
+	p := &peer{t: t, remote: *d.remote, dialer: d}
+	p.dialer.remote = &p.remote
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.wake = sync.NewCond(&p.mu)
+	p.maxBytes = min(chunkBytes, w.maxBytes)
+	p.maxSegs = int(min(maxSegments, w.maxSegments, math.MaxInt32))
+	for range t.cfg.Conns {
+		p.lanes = append(p.lanes, &lane{p: p})
+	}
+	return p
+}
+
+// start gives the proven connection to the first lane.
+func (p *peer) start(c lifeline) {
+	p.lanes[0].conn = c
+	for _, l := range p.lanes {
+		p.wg.Go(l.run)
+	}
+}
+
+// Read implements rdma.Peer.
+func (p *peer) Read(dst *rdma.Memory, segs []rdma.Segment) (rdma.Transfer, error) {
+	if dst.Backing() == rdma.Foreign {
+		return nil, fail("read", p.remote.Rank, rdma.ErrUnavailable, errors.New("tcp moves host memory only"))
+	}
+	nbytes, err := rdma.CheckAll(segs, p.remote.Regions, dst.Len())
+	if err != nil {
+		return nil, fail("read", p.remote.Rank, rdma.ErrRefused, err)
+	}
+	chunks := strided.Chunks(segs, p.maxBytes, p.maxSegs)
+	t, err := pending.New(&p.live, Name, p.remote.Rank, dst, len(chunks), p.interrupt)
+	if err != nil {
+		return nil, err
+	}
+	t.SetCeiling(nbytes, p.t.cfg.Ceiling)
+	p.post(t, dst.Bytes(), chunks)
+	return t, nil
+}
+
+func (p *peer) post(t *pending.Transfer, dst []byte, chunks []strided.Chunk) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range chunks {
+		p.nextID++
+		p.queue = append(p.queue, &job{id: p.nextID, t: t, dst: dst, chunk: c})
+	}
+	p.wake.Broadcast()
+}
+
+// next takes a job. It waits for one where wait is set; nil means none, or the peer's end.
+func (p *peer) next(wait bool) *job {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for wait && len(p.queue) == 0 && !p.closed {
+		p.wake.Wait()
+	}
+	if len(p.queue) == 0 {
+		return nil
+	}
+	j := p.queue[0]
+	p.queue = p.queue[1:]
+	return j
+}
+
+// putBack returns a job whose connection was given up for another transfer's sake.
+func (p *peer) putBack(j *job) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.queue = append([]*job{j}, p.queue...)
+	p.wake.Signal()
+}
+
+// interrupt wakes the lanes that work on an aborted transfer.
+func (p *peer) interrupt(t *pending.Transfer) {
+	for _, l := range p.lanes {
+		l.interrupt(t)
+	}
+}
+
+// Close implements rdma.Peer.
+func (p *peer) Close() error {
+	live := p.live.CloseAll()
+	p.cancel()
+	for _, t := range live {
+		<-t.Finished()
+	}
+	p.mu.Lock()
+	p.closed = true
+	p.wake.Broadcast()
+	p.mu.Unlock()
+	p.wg.Wait()
+	p.t.forget(p)
+	return nil
+}

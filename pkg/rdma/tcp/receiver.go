@@ -1,0 +1,153 @@
+package tcp
+
+import (
+	"io"
+	"net"
+	"time"
+
+	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/internal/strided"
+)
+
+// receiver reads answers of one connection: long runs straight into the destination, short ones by way of a buffer.
+type receiver struct {
+	conn  net.Conn
+	stall time.Duration
+	job   *job
+	buf   *[]byte
+}
+
+func (r *receiver) free() {
+	if r.buf != nil {
+		buffers.Put(r.buf)
+		r.buf = nil
+	}
+}
+
+// receive takes one answer. A *refusal leaves the stream in step; any other error doesn't.
+func (r *receiver) receive(c net.Conn, j *job, stall time.Duration) error {
+	r.conn, r.job, r.stall = c, j, stall
+	var b [headerBytes]byte
+	if err := r.fill(b[:]); err != nil {
+		return err
+	}
+	h := decodeHeader(b)
+	if h.id != j.id {
+		return j.t.Fail(rdma.ErrProtocol, errOutOfStep)
+	}
+	if h.status != statusOK {
+		text, err := readText(c, h.nbytes)
+		if err != nil {
+			return err
+		}
+		return &refusal{status: h.status, text: text}
+	}
+	if h.nbytes != uint64(j.chunk.Nbytes) {
+		return j.t.Fail(rdma.ErrProtocol, errOutOfStep)
+	}
+	if err := r.payload(j.chunk.Segs); err != nil {
+		return err
+	}
+	return r.trailer()
+}
+
+func (r *receiver) trailer() error {
+	var b [trailerBytes]byte
+	if err := r.fill(b[:]); err != nil {
+		return err
+	}
+	st, id := decodeTrailer(b)
+	if id != r.job.id {
+		return r.job.t.Fail(rdma.ErrProtocol, errOutOfStep)
+	}
+	if st != statusOK {
+		return &refusal{status: st, text: "withdrawn while it was read"}
+	}
+	return nil
+}
+
+// payload takes long segments directly and groups short ones to buffers.
+func (r *receiver) payload(segs []rdma.Segment) error {
+	var group []rdma.Segment
+	var nbytes int64
+	for i := range segs {
+		s := strided.Compact(segs[i])
+		for p := range pieces(s) {
+			n := p.Nbytes()
+			if p.Run >= directRun || nbytes+n > bufferBytes {
+				if err := r.scatter(group, nbytes); err != nil {
+					return err
+				}
+				group, nbytes = group[:0], 0
+			}
+			if p.Run >= directRun {
+				if err := r.runs(&p); err != nil {
+					return err
+				}
+				continue
+			}
+			group, nbytes = append(group, p), nbytes+n
+		}
+	}
+	return r.scatter(group, nbytes)
+}
+
+// pieces cuts what must pass through the buffer to its size, and nothing else.
+func pieces(s rdma.Segment) func(func(rdma.Segment) bool) {
+	if s.Run >= directRun {
+		return func(yield func(rdma.Segment) bool) { yield(s) }
+	}
+	return strided.Pieces(s, bufferBytes)
+}
+
+func (r *receiver) scatter(group []rdma.Segment, nbytes int64) error {
+	if nbytes == 0 {
+		return nil
+	}
+	if r.buf == nil {
+		r.buf = buffers.Get().(*[]byte)
+	}
+	b := (*r.buf)[:nbytes]
+	if err := r.fill(b); err != nil {
+		return err
+	}
+	for i := range group {
+		b = b[strided.Unpack(r.job.dst, b, &group[i]):]
+	}
+	return nil
+}
+
+func (r *receiver) runs(s *rdma.Segment) error {
+	for i := range s.N[0] {
+		for j := range s.N[1] {
+			for k := range s.N[2] {
+				off := s.Dst + i*s.DstStride[0] + j*s.DstStride[1] + k*s.DstStride[2]
+				if err := r.fill(r.job.dst[off : off+s.Run]); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// fill reads all of b. Each read renews the deadline, then asks whether the transfer is still wanted: see interrupt.
+func (r *receiver) fill(b []byte) error {
+	for len(b) > 0 {
+		if err := r.conn.SetReadDeadline(time.Now().Add(r.stall)); err != nil {
+			return err
+		}
+		if err := r.job.t.Err(); err != nil {
+			return err
+		}
+		n, err := r.conn.Read(b[:min(len(b), stepBytes)])
+		b = b[n:]
+		if err != nil && len(b) > 0 {
+			if err == io.EOF { //nolint:errorlint // net.Conn returns it bare
+				return io.ErrUnexpectedEOF
+			}
+			return err
+		}
+	}
+	return nil
+}
