@@ -15,6 +15,8 @@ export GOFLAGS := $(strip -buildvcs=false $(filter-out -buildvcs%,$(shell $(GO) 
 
 TEST_TIMEOUT ?= 10m
 FUZZTIME     ?= 20s
+BENCH        ?= .
+BENCHCOUNT   ?= 1
 PKG          ?= ./...
 
 ##@ Use
@@ -84,6 +86,16 @@ cover: ## test coverage by package, and .cache/cover.html
 	@$(GO) tool cover -html=$(CACHE)/cover.out -o $(CACHE)/cover.html
 	@$(GO) tool cover -func=$(CACHE)/cover.out | tail -1
 
+##@ Measure
+
+# Benchmarks run without the race detector and one package at a time, so that none disturbs another.
+.PHONY: bench
+bench: tools ## run the Go benchmarks that match BENCH (all), beside the run before (PKG=./pkg/plan for some)
+	@mkdir -p $(CACHE)/bench
+	@if [ -f $(CACHE)/bench/new.txt ]; then mv $(CACHE)/bench/new.txt $(CACHE)/bench/old.txt; fi
+	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCHCOUNT) $(PKG) | tee $(CACHE)/bench/new.txt
+	@cd $(CACHE)/bench && $(TOOLS)/benchstat $$(ls old.txt new.txt 2>/dev/null || true)
+
 ##@ Tools
 
 # Built from the versions in tools/go.mod; golangci-lint takes a minute or two the first time.
@@ -103,7 +115,6 @@ $(TOOLS)/%: tools/go.mod tools/go.sum
 .PHONY: clean
 clean: ## remove what builds and tests made; keep the tools in .cache/bin
 	rm -rf bin dist $(CACHE)/cover.out $(CACHE)/cover.html
-	$(GO) clean -testcache
 
 .PHONY: distclean
 distclean: clean ## remove .cache too
