@@ -30,19 +30,25 @@ type Tiles struct {
 	Digests []uint64
 }
 
-// Table is what one rank publishes for one version. Its digests name blobs.
+// Blob refers to a payload that is stored beside the table, or rides in it.
+type Blob struct {
+	Digest Digest // of the stored bytes
+	Nbytes int64  // stored bytes
+	Inline []byte // the bytes themselves; nil: read the blob's chunks
+}
+
+// Table is what one rank publishes for one version.
 type Table struct {
 	Model    string // full model name, free text
 	Key      Key
 	Rank     int
 	World    int
-	Layout   Digest
-	Endpoint Digest
-	Tiles    Digest   // zero: the rank publishes no tile digests
-	Regions  []uint32 // region i of the layout is the endpoint's region Regions[i]; nil: the same numbers (double-buffered publishers alternate)
+	Layout   Blob
+	Endpoint Blob
+	Tiles    Blob     // zero digest: the rank publishes no tile digests
 	Nbytes   int64    // bytes of all shards
-	Base     *Key     // partial version: sources that are not Changed equal this version's
-	Changed  []string
+	Base     *Key     // partial version: what is not Changed equals this version's
+	Changed  []uint32 // with Base: indices into the layout's sources, ascending
 }
 
 // ManifestRank is what a manifest says of one rank.

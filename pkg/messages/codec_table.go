@@ -1,0 +1,339 @@
+package messages
+
+import (
+	"encoding/binary"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/drydock-rl/drydock/pkg/messages/internal/columns"
+	"github.com/drydock-rl/drydock/pkg/messages/protocol"
+)
+
+const (
+	tableSchema    = "drydock.table.v1"
+	endpointSchema = "drydock.endpoint.v1"
+	tilesSchema    = "drydock.tiles.v1"
+)
+
+// wireBlob is a Blob as it travels.
+type wireBlob struct {
+	Digest []byte `msgpack:"digest"`
+	Nbytes uint64 `msgpack:"nbytes"`
+	Inline []byte `msgpack:"inline,omitempty"`
+}
+
+// wireKey is a Key as it travels inside other messages.
+type wireKey struct {
+	Run     uint64 `msgpack:"run"`
+	Version uint64 `msgpack:"version"`
+}
+
+type wireTable struct {
+	Schema   string    `msgpack:"schema"`
+	Model    string    `msgpack:"model"`
+	Run      uint64    `msgpack:"run"`
+	Version  uint64    `msgpack:"version"`
+	Rank     uint64    `msgpack:"rank"`
+	World    uint64    `msgpack:"world"`
+	Nbytes   uint64    `msgpack:"nbytes"`
+	Layout   wireBlob  `msgpack:"layout"`
+	Endpoint wireBlob  `msgpack:"endpoint"`
+	Tiles    *wireBlob `msgpack:"tiles,omitempty"`
+	Base     *wireKey  `msgpack:"base,omitempty"`
+	NChanged uint64    `msgpack:"nchanged,omitempty"`
+	Changed  []byte    `msgpack:"changed,omitempty"` // deltas
+}
+
+// EncodeTable writes a table.
+func EncodeTable(t *Table) ([]byte, error) {
+	if err := t.validate(); err != nil {
+		return nil, err
+	}
+	w := wireTable{
+		Schema: tableSchema, Model: t.Model, Run: t.Key.Run, Version: t.Key.Version,
+		Rank: uint64(t.Rank), World: uint64(t.World), Nbytes: uint64(t.Nbytes),
+		Layout: t.Layout.wire(), Endpoint: t.Endpoint.wire(),
+		Base: keyOut(t.Base), NChanged: uint64(len(t.Changed)), Changed: columns.AppendDeltas(nil, t.Changed),
+	}
+	if !t.Tiles.Digest.IsZero() {
+		b := t.Tiles.wire()
+		w.Tiles = &b
+	}
+	plain, err := pack(&w)
+	if err != nil {
+		return nil, err
+	}
+	out, err := squeeze(plain)
+	if err != nil {
+		return nil, err
+	}
+	return out, limited(tableSchema, "payload bytes", int64(len(out)), MaxPayload-headerRoom)
+}
+
+// DecodeTable reads a table.
+func DecodeTable(b []byte) (*Table, error) {
+	var w wireTable
+	if err := unpack(tableSchema, b, &w); err != nil {
+		return nil, err
+	}
+	if err := checkSchema(tableSchema, w.Schema); err != nil {
+		return nil, err
+	}
+	t := &Table{
+		Model: w.Model, Key: Key{Run: w.Run, Version: w.Version},
+		Rank: clampInt(w.Rank), World: clampInt(w.World), Nbytes: int64(min(w.Nbytes, math.MaxInt64)),
+		Base: keyIn(w.Base),
+	}
+	for _, b := range []struct {
+		field string
+		from  *wireBlob
+		to    *Blob
+	}{{"layout", &w.Layout, &t.Layout}, {"endpoint", &w.Endpoint, &t.Endpoint}, {"tiles", w.Tiles, &t.Tiles}} {
+		if b.from == nil {
+			continue
+		}
+		if err := b.from.read(b.field, b.to); err != nil {
+			return nil, err
+		}
+	}
+	if err := limited(tableSchema, "changed sources", int64(min(w.NChanged, 1<<62)), MaxSources); err != nil {
+		return nil, err
+	}
+	var err error
+	if t.Changed, err = columns.Deltas[uint32](w.Changed, int(w.NChanged), MaxSources-1); err != nil {
+		return nil, malformed(tableSchema, "changed", "%v", err)
+	}
+	return t, t.validate()
+}
+
+func (t *Table) validate() error {
+	if err := checkText(tableSchema, "model", t.Model, MaxName); err != nil {
+		return err
+	}
+	if err := checkWorld(tableSchema, t.Key, t.World); err != nil {
+		return err
+	}
+	if t.Rank < 0 || t.Rank >= t.World {
+		return malformed(tableSchema, "rank", "is %d of world %d", t.Rank, t.World)
+	}
+	if t.Nbytes < 0 || t.Layout.Digest.IsZero() || t.Endpoint.Digest.IsZero() {
+		return malformed(tableSchema, "layout", "layout, endpoint and their byte counts are required")
+	}
+	if t.Base == nil && len(t.Changed) > 0 {
+		return malformed(tableSchema, "changed", "names changes without a base")
+	}
+	if t.Base != nil && (t.Base.IsZero() || !t.Base.Less(t.Key)) {
+		return malformed(tableSchema, "base", "is %s, want a version before %s", t.Base, t.Key)
+	}
+	for i := 1; i < len(t.Changed); i++ {
+		if t.Changed[i] <= t.Changed[i-1] {
+			return malformed(tableSchema, "changed", "indices do not ascend at %d", i)
+		}
+	}
+	return nil
+}
+
+func (b *Blob) wire() wireBlob {
+	return wireBlob{Digest: b.Digest[:], Nbytes: uint64(b.Nbytes), Inline: b.Inline}
+}
+
+func (w *wireBlob) read(field string, b *Blob) error {
+	if len(w.Digest) != len(b.Digest) {
+		return malformed(tableSchema, field, "digest of %d bytes, want %d", len(w.Digest), len(b.Digest))
+	}
+	if w.Nbytes == 0 || w.Nbytes > MaxBlob {
+		return limited(tableSchema, field+" bytes", int64(min(w.Nbytes-1, 1<<62))+1, MaxBlob)
+	}
+	copy(b.Digest[:], w.Digest)
+	b.Nbytes, b.Inline = int64(w.Nbytes), w.Inline
+	if b.Inline != nil && (int64(len(b.Inline)) != b.Nbytes || protocol.Sum(b.Inline) != b.Digest) {
+		return malformed(tableSchema, field, "inline bytes do not have the digest %s", b.Digest.Short())
+	}
+	return nil
+}
+
+// wireEndpoint is an endpoint as it travels.
+type wireEndpoint struct {
+	Schema      string       `msgpack:"schema"`
+	Rank        uint64       `msgpack:"rank"`
+	Host        string       `msgpack:"host"`
+	Incarnation string       `msgpack:"incarnation"`
+	NRegions    uint64       `msgpack:"nregions"`
+	Bases       []byte       `msgpack:"bases"`  // 8 bytes each, little-endian: addresses use all 64 bits
+	Nbytes      []byte       `msgpack:"nbytes"` // deltas
+	Devices     []string     `msgpack:"devices"`
+	Access      []wireAccess `msgpack:"access"`
+}
+
+type wireAccess struct {
+	Transport string `msgpack:"transport"`
+	Agent     string `msgpack:"agent"`
+	Metadata  []byte `msgpack:"metadata"`
+}
+
+// EncodeEndpoint writes an endpoint as a blob.
+func EncodeEndpoint(e *Endpoint) ([]byte, error) {
+	if err := e.validate(); err != nil {
+		return nil, err
+	}
+	w := wireEndpoint{
+		Schema: endpointSchema, Rank: uint64(e.Rank), Host: e.Host, Incarnation: e.Incarnation,
+		NRegions: uint64(len(e.Regions)), Bases: []byte{}, Nbytes: []byte{}, Devices: []string{}, Access: []wireAccess{},
+	}
+	sizes := make([]int64, len(e.Regions))
+	for i, r := range e.Regions {
+		w.Bases = binary.LittleEndian.AppendUint64(w.Bases, r.Base)
+		w.Devices = append(w.Devices, r.Device)
+		sizes[i] = r.Nbytes
+	}
+	w.Nbytes = columns.AppendDeltas(w.Nbytes, sizes)
+	for _, a := range e.Access {
+		w.Access = append(w.Access, wireAccess(a))
+	}
+	plain, err := pack(&w)
+	if err != nil {
+		return nil, err
+	}
+	return squeeze(plain)
+}
+
+// DecodeEndpoint reads an endpoint.
+func DecodeEndpoint(b []byte) (*Endpoint, error) {
+	var w wireEndpoint
+	if err := unpack(endpointSchema, b, &w); err != nil {
+		return nil, err
+	}
+	if err := checkSchema(endpointSchema, w.Schema); err != nil {
+		return nil, err
+	}
+	n := clampInt(w.NRegions)
+	if err := limited(endpointSchema, "regions", int64(n), MaxRegions); err != nil {
+		return nil, err
+	}
+	if len(w.Bases) != 8*n || len(w.Devices) != n {
+		return nil, malformed(endpointSchema, "bases", "%d bytes and %d devices for %d regions", len(w.Bases), len(w.Devices), n)
+	}
+	sizes, err := columns.Deltas[int64](w.Nbytes, n, math.MaxInt64)
+	if err != nil {
+		return nil, malformed(endpointSchema, "nbytes", "%v", err)
+	}
+	e := &Endpoint{Rank: clampInt(w.Rank), Host: w.Host, Incarnation: w.Incarnation}
+	for i := range n {
+		e.Regions = append(e.Regions, EndpointRegion{
+			Base: binary.LittleEndian.Uint64(w.Bases[8*i:]), Nbytes: sizes[i], Device: w.Devices[i],
+		})
+	}
+	for _, a := range w.Access {
+		e.Access = append(e.Access, Access(a))
+	}
+	return e, e.validate()
+}
+
+func (e *Endpoint) validate() error {
+	if e.Rank < 0 || e.Rank >= MaxWorld {
+		return limited(endpointSchema, "rank", int64(uint(e.Rank)), MaxWorld-1)
+	}
+	for field, text := range map[string]string{"host": e.Host, "incarnation": e.Incarnation} {
+		if err := checkText(endpointSchema, field, text, MaxText); err != nil {
+			return err
+		}
+	}
+	if err := limited(endpointSchema, "regions", int64(len(e.Regions)), MaxRegions); err != nil {
+		return err
+	}
+	if err := limited(endpointSchema, "transports", int64(len(e.Access)), MaxAccess); err != nil {
+		return err
+	}
+	for i, r := range e.Regions {
+		if r.Nbytes < 0 || r.Base+uint64(r.Nbytes) < r.Base {
+			return malformed(endpointSchema, "nbytes", "region %d: %d bytes from 0x%x", i, r.Nbytes, r.Base)
+		}
+		if err := checkText(endpointSchema, "devices", r.Device, MaxName); err != nil {
+			return err
+		}
+	}
+	for _, a := range e.Access {
+		if err := checkText(endpointSchema, "access", a.Transport+a.Agent, MaxText); err != nil {
+			return err
+		}
+		if err := limited(endpointSchema, "metadata bytes", int64(len(a.Metadata)), MaxMetadata); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type wireTiles struct {
+	Schema  string `msgpack:"schema"`
+	NTiles  uint64 `msgpack:"ntiles"`
+	Digests []byte `msgpack:"digests"` // 8 bytes each, little-endian
+}
+
+// EncodeTiles writes tile digests as a blob. Digests do not compress, so it never does.
+func EncodeTiles(t *Tiles) ([]byte, error) {
+	if err := limited(tilesSchema, "tiles", int64(len(t.Digests)), MaxTiles); err != nil {
+		return nil, err
+	}
+	w := wireTiles{Schema: tilesSchema, NTiles: uint64(len(t.Digests)), Digests: make([]byte, 0, 8*len(t.Digests))}
+	for _, d := range t.Digests {
+		w.Digests = binary.LittleEndian.AppendUint64(w.Digests, d)
+	}
+	return pack(&w)
+}
+
+// DecodeTiles reads tile digests.
+func DecodeTiles(b []byte) (*Tiles, error) {
+	var w wireTiles
+	if err := unpack(tilesSchema, b, &w); err != nil {
+		return nil, err
+	}
+	if err := checkSchema(tilesSchema, w.Schema); err != nil {
+		return nil, err
+	}
+	if w.NTiles > MaxTiles || uint64(len(w.Digests)) != 8*w.NTiles {
+		return nil, malformed(tilesSchema, "digests", "%d bytes for %d tiles", len(w.Digests), w.NTiles)
+	}
+	t := &Tiles{Digests: make([]uint64, w.NTiles)}
+	for i := range t.Digests {
+		t.Digests[i] = binary.LittleEndian.Uint64(w.Digests[8*i:])
+	}
+	return t, nil
+}
+
+func checkText(schema, field, s string, most int) error {
+	if err := limited(schema, field+" bytes", int64(len(s)), int64(most)); err != nil {
+		return err
+	}
+	if !utf8.ValidString(s) || strings.ContainsAny(s, "\x00\r\n") {
+		return malformed(schema, field, "%.64q is not one line of UTF-8", s)
+	}
+	return nil
+}
+
+func checkWorld(schema string, key Key, world int) error {
+	if key.IsZero() {
+		return malformed(schema, "run", "runs count from 1")
+	}
+	if world < 1 || world > MaxWorld {
+		return limited(schema, "world", int64(uint(world)), MaxWorld)
+	}
+	return nil
+}
+
+func keyOut(k *Key) *wireKey {
+	if k == nil {
+		return nil
+	}
+	return &wireKey{Run: k.Run, Version: k.Version}
+}
+
+func keyIn(w *wireKey) *Key {
+	if w == nil {
+		return nil
+	}
+	return &Key{Run: w.Run, Version: w.Version}
+}
+
+// clampInt keeps a number from the wire positive; what does not fit fails its limit.
+func clampInt(n uint64) int { return int(min(n, math.MaxInt32)) }
