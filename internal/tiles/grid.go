@@ -1,0 +1,159 @@
+package tiles
+
+// Options bound the size of tiles. Zero values are the defaults.
+type Options struct {
+	MinBytes int64 // a tile is not cut finer than this; default 16 KiB
+	MaxBytes int64 // a tile is cut in rows until it is no larger than this; default 1 MiB
+}
+
+const (
+	defaultMin = 16 << 10
+	defaultMax = 1 << 20
+	// parts is into how many equal slices a dimension is cut where it divides: readers take slices of 1/2 to 1/16.
+	parts = 16
+)
+
+// ChooseGrid gives the extent of a tile in each dimension, in elements of elsize bytes. Slices by 2, 4, 8 and 16 of a
+// dimension that divides by 16 are unions of whole tiles, as far as MinBytes allows.
+func ChooseGrid(shape []int64, elsize int64, o Options) []int64 {
+	if o.MinBytes == 0 {
+		o.MinBytes = defaultMin
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = defaultMax
+	}
+	grid := make([]int64, len(shape))
+	for d, n := range shape {
+		grid[d] = cut(n)
+	}
+	for d := len(shape) - 1; d >= 0; d-- {
+		coarsen(grid, shape, d, elsize, o.MinBytes)
+	}
+	for d := range shape {
+		refine(grid, d, elsize, o.MaxBytes)
+	}
+	return grid
+}
+
+// cut is the finest extent for a dimension of n elements: a sixteenth, or where that is not whole, steps of a power of
+// two, which slices of padded dimensions begin at.
+func cut(n int64) int64 {
+	switch {
+	case n <= 1:
+		return 1
+	case n%parts == 0:
+		return n / parts
+	case n >= 4*parts:
+		return parts
+	case n%2 == 0:
+		return n / 2
+	default:
+		return n
+	}
+}
+
+// coarsen doubles the extent in dimension d until a tile has at least least bytes or spans the dimension.
+func coarsen(grid, shape []int64, d int, elsize, least int64) {
+	for bytes(grid, elsize) < least && grid[d] < shape[d] {
+		grid[d] *= 2
+	}
+	grid[d] = max(1, min(grid[d], shape[d]))
+}
+
+// refine halves the extent in dimension d while a tile has more than most bytes and the halves are whole.
+func refine(grid []int64, d int, elsize, most int64) {
+	for bytes(grid, elsize) > most && grid[d] > 1 {
+		if grid[d]%2 != 0 {
+			grid[d] = max(1, grid[d]*most/bytes(grid, elsize))
+			return
+		}
+		grid[d] /= 2
+	}
+}
+
+// bytes is the size of a full tile, saturating: a shape is checked against its bytes elsewhere.
+func bytes(grid []int64, elsize int64) int64 {
+	n := elsize
+	for _, g := range grid {
+		if g > 0 && n > (1<<62)/g {
+			return 1 << 62
+		}
+		n *= max(1, g)
+	}
+	return n
+}
+
+// cells is the interval [first, last) of cells that a box touches in one dimension.
+func cells(lo, hi, g int64) (first, last int64) {
+	if hi <= lo {
+		return 0, 0
+	}
+	return lo / g, (hi-1)/g + 1
+}
+
+// Count is the number of tiles of a box (lo0,hi0,lo1,hi1,… in elements); 0 when it is empty, 1 for a 0-d box.
+func Count(grid, box []int64) int {
+	n := int64(1)
+	for d, g := range grid {
+		first, last := cells(box[2*d], box[2*d+1], g)
+		n *= last - first
+	}
+	return int(n)
+}
+
+// Within calls f for each tile of box that lies wholly in [lo, hi), in row-major order, with the tile's index among all
+// tiles of the box and its bounds, which are reused between calls. It stops at f's first error.
+func Within(grid, box, lo, hi []int64, f func(index int, lo, hi []int64) error) error {
+	w := walk{grid: grid, box: box, n: len(grid)}
+	for d, g := range grid {
+		first, last := cells(box[2*d], box[2*d+1], g)
+		a, b := first, last
+		for a < b && max(box[2*d], a*g) < lo[d] {
+			a++
+		}
+		for b > a && min(box[2*d+1], b*g) > hi[d] {
+			b--
+		}
+		if a == b {
+			return nil
+		}
+		w.zero[d], w.first[d], w.last[d], w.width[d] = first, a, b, last-first
+	}
+	return w.run(f)
+}
+
+// maxDims is the largest number of dimensions that a source has.
+const maxDims = 8
+
+// walk enumerates a box of cells.
+type walk struct {
+	grid, box                []int64
+	n                        int
+	zero, first, last, width [maxDims]int64
+	lo, hi                   [maxDims]int64
+}
+
+func (w *walk) run(f func(int, []int64, []int64) error) error {
+	at := w.first
+	for {
+		index := int64(0)
+		for d := range w.n {
+			index = index*w.width[d] + at[d] - w.zero[d]
+			w.lo[d] = max(w.box[2*d], at[d]*w.grid[d])
+			w.hi[d] = min(w.box[2*d+1], (at[d]+1)*w.grid[d])
+		}
+		if err := f(int(index), w.lo[:w.n], w.hi[:w.n]); err != nil {
+			return err
+		}
+		d := w.n - 1
+		for ; d >= 0; d-- {
+			if at[d]++; at[d] < w.last[d] {
+				break
+			}
+			at[d] = w.first[d]
+		}
+		if d < 0 {
+			return nil
+		}
+	}
+}

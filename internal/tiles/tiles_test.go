@@ -1,0 +1,222 @@
+package tiles
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/zeebo/xxh3"
+)
+
+// naive lists the tiles of a box by walking over all cells of the source.
+func naive(shape, grid, box []int64) (tiles [][]int64) {
+	var rec func(d int, tile []int64)
+	rec = func(d int, tile []int64) {
+		if d == len(shape) {
+			tiles = append(tiles, slices.Clone(tile))
+			return
+		}
+		for at := int64(0); at < shape[d]; at += grid[d] {
+			lo, hi := max(at, box[2*d]), min(at+grid[d], box[2*d+1])
+			if lo < hi {
+				rec(d+1, append(tile, lo, hi))
+			}
+		}
+	}
+	rec(0, nil)
+	return tiles
+}
+
+func randomCase(r *rand.Rand) (shape, grid, box []int64) {
+	for range r.IntN(4) {
+		n := 1 + r.Int64N(12)
+		lo := r.Int64N(n)
+		shape = append(shape, n)
+		grid = append(grid, 1+r.Int64N(n))
+		box = append(box, lo, lo+r.Int64N(n-lo+1))
+	}
+	return shape, grid, box
+}
+
+func contains(lo, hi, tile []int64) bool {
+	for d := range lo {
+		if tile[2*d] < lo[d] || tile[2*d+1] > hi[d] {
+			return false
+		}
+	}
+	return true
+}
+
+func TestWithinAgreesWithWalkingAllCells(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		shape, grid, box := randomCase(r)
+		all := naive(shape, grid, box)
+		if got := Count(grid, box); got != len(all) {
+			t.Fatalf("shape %v grid %v box %v: %d tiles, want %d", shape, grid, box, got, len(all))
+		}
+		var lo, hi []int64
+		for d := range shape {
+			a := r.Int64N(shape[d] + 1)
+			lo, hi = append(lo, a), append(hi, a+r.Int64N(shape[d]-a+1))
+		}
+		var want, got []string
+		for i, tile := range all {
+			if contains(lo, hi, tile) {
+				want = append(want, fmt.Sprint(i, tile))
+			}
+		}
+		_ = Within(grid, box, lo, hi, func(i int, tlo, thi []int64) error {
+			var tile []int64
+			for d := range tlo {
+				tile = append(tile, tlo[d], thi[d])
+			}
+			got = append(got, fmt.Sprint(i, tile))
+			return nil
+		})
+		if !slices.Equal(got, want) {
+			t.Fatalf("shape %v grid %v box %v within %v %v:\n got %v\nwant %v", shape, grid, box, lo, hi, got, want)
+		}
+	}
+}
+
+func TestDigestAgreesWithHashingElementByElement(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(3, 4))
+	mem := make([]byte, 1<<16)
+	for i := range mem {
+		mem[i] = byte(r.Uint32())
+	}
+	for range 500 {
+		elsize := int64(1) << r.IntN(4)
+		var shape, stride []int64
+		for range r.IntN(4) {
+			shape = append(shape, 1+r.Int64N(9))
+			stride = append(stride, elsize*r.Int64N(60))
+		}
+		off := r.Int64N(100)
+		var flat []byte
+		var rec func(d int, at int64)
+		rec = func(d int, at int64) {
+			if d == len(shape) {
+				flat = append(flat, mem[at:at+elsize]...)
+				return
+			}
+			for i := range shape[d] {
+				rec(d+1, at+i*stride[d])
+			}
+		}
+		rec(0, off)
+		got, err := Digest(mem, off, elsize, shape, stride)
+		if want := xxh3.Hash(flat); err != nil || got != want {
+			t.Fatalf("off %d elsize %d shape %v stride %v: %x, %v; want %x", off, elsize, shape, stride, got, err, want)
+		}
+	}
+}
+
+func TestDigestRefusesToLeaveMemory(t *testing.T) {
+	t.Parallel()
+	mem := make([]byte, 100)
+	for _, c := range []struct {
+		off           int64
+		shape, stride []int64
+	}{{-1, []int64{1}, []int64{1}}, {0, []int64{101}, []int64{1}}, {50, []int64{2}, []int64{50}}, {0, []int64{2}, []int64{-1}}} {
+		if _, err := Digest(mem, c.off, 1, c.shape, c.stride); err == nil {
+			t.Errorf("%+v was digested", c)
+		}
+	}
+}
+
+func TestShardsOfEveryCutHaveTheDigestsOfTheirTiles(t *testing.T) {
+	t.Parallel()
+	// One source of 10×12 two-byte elements in rows 0–4 and 4–10, the second stored with a wider row.
+	table := Table{
+		ElSize: []int64{2}, ShapeEnd: []uint32{2}, Grid: []int64{4, 5},
+		Source: []uint32{0, 0}, Offset: []int64{8, 1000}, Box: []int64{0, 4, 0, 12, 4, 10, 0, 12}, Stride: []int64{12, 1, 20, 1},
+	}
+	mem := make([]byte, 4096)
+	for i := range mem {
+		mem[i] = byte(i * 7)
+	}
+	got, err := table.DigestAll(mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, total := table.Shards()
+	if total != 3+2*3 || len(got) != total || rows[1].First != 3 {
+		t.Fatalf("%d digests, second shard at %d", total, rows[1].First)
+	}
+	// Tile 4 of the second shard: rows 8–10, columns 5–10.
+	var flat []byte
+	for row := range int64(2) {
+		at := 1000 + (4+row)*40 + 5*2
+		flat = append(flat, mem[at:at+10]...)
+	}
+	if want := xxh3.Hash(flat); got[3+4] != want {
+		t.Fatalf("tile 4 of shard 1 is %x, want %x", got[3+4], want)
+	}
+}
+
+func TestChooseGrid(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		shape []int64
+		size  int64
+		want  []int64
+	}{
+		{[]int64{768, 2048}, 2, []int64{48, 256}},      // a sixteenth of the rows; columns as fine as 16 KiB allows
+		{[]int64{2048, 768}, 2, []int64{128, 96}},      // the same for a row-parallel weight
+		{[]int64{151936, 2048}, 2, []int64{2374, 128}}, // cut in rows down to 1 MiB
+		{[]int64{5}, 4, []int64{5}},
+		{[]int64{}, 4, []int64{}},
+		{[]int64{0, 16}, 2, []int64{1, 16}},
+		{[]int64{1000, 64}, 2, []int64{128, 64}},
+	} {
+		got := ChooseGrid(c.shape, c.size, Options{})
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v of %d bytes: %v, want %v", c.shape, c.size, got, c.want)
+		}
+	}
+}
+
+func TestGridIsWithinBoundsAndPositive(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 2000 {
+		var shape []int64
+		for range r.IntN(5) {
+			shape = append(shape, r.Int64N(3000))
+		}
+		grid := ChooseGrid(shape, 2, Options{})
+		for d, g := range grid {
+			if g < 1 || g > max(1, shape[d]) {
+				t.Fatalf("shape %v: grid %v", shape, grid)
+			}
+		}
+		if n := bytes(grid, 2); n > defaultMax {
+			t.Fatalf("shape %v: tiles of %d bytes", shape, n)
+		}
+	}
+}
+
+func BenchmarkDigest(b *testing.B) {
+	mem := make([]byte, 64<<20)
+	for name, c := range map[string]struct{ shape, stride []int64 }{
+		"contiguous":     {[]int64{1 << 19}, []int64{2}},
+		"rows of 4 KiB":  {[]int64{256, 2048}, []int64{8192, 2}},
+		"rows of 96 B":   {[]int64{10922, 48}, []int64{1536, 2}},
+		"single element": {[]int64{512, 1024}, []int64{2, 4096}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(2 * c.shape[0] * max(1, append(c.shape, 1)[1]))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Digest(mem, 0, 2, c.shape, c.stride); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
