@@ -50,7 +50,7 @@ type target interface {
 
 func newForwarder(address string, log *slog.Logger) (*forwarder, error) {
 	if address == "" {
-		return nil, nil //nolint:nilnil // a nil forwarder is the one that does nothing
+		return nil, nil
 	}
 	t, err := newTarget(address)
 	if err != nil {

@@ -177,7 +177,7 @@ func (r rawSpan) decoded() Span {
 	return sp
 }
 
-func unixTime(ns uint64) time.Time { return time.Unix(0, int64(ns)).UTC() } //nolint:gosec // until the year 2262
+func unixTime(ns uint64) time.Time { return time.Unix(0, int64(ns)).UTC() }
 
 func attributes(kvs []*commonpb.KeyValue) []Attribute {
 	out := make([]Attribute, 0, len(kvs))

@@ -34,7 +34,7 @@ func (c *Cycle) build(now time.Time, outcome Outcome, err error) *Record {
 		r.Drydock.WireBytes = c.bytes
 	}
 	if err != nil {
-		r.Drydock.Error = err.Error()
+		r.Drydock.Error, r.Drydock.ErrorType = err.Error(), errorType(err)
 	}
 	for _, f := range c.faults {
 		r.Drydock.Faults = append(r.Drydock.Faults, f.Error())

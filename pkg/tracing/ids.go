@@ -20,15 +20,15 @@ func (idGenerator) NewIDs(ctx context.Context) (tid trace.TraceID, sid trace.Spa
 		return f.trace, f.span
 	}
 	for !tid.IsValid() {
-		put(tid[:8], rand.Uint64()) //nolint:gosec // not a secret
-		put(tid[8:], rand.Uint64()) //nolint:gosec // not a secret
+		put(tid[:8], rand.Uint64())
+		put(tid[8:], rand.Uint64())
 	}
 	return tid, idGenerator{}.NewSpanID(ctx, tid)
 }
 
 func (idGenerator) NewSpanID(context.Context, trace.TraceID) (sid trace.SpanID) {
 	for !sid.IsValid() {
-		put(sid[:], rand.Uint64()) //nolint:gosec // not a secret
+		put(sid[:], rand.Uint64())
 	}
 	return sid
 }

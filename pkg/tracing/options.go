@@ -113,5 +113,7 @@ func (o *CycleOptions) spanAttributes() []attribute.KeyValue {
 // Uint64 is an integer attribute; OpenTelemetry has no unsigned one, so a value
 // beyond its range becomes the largest that there is.
 func Uint64(k attribute.Key, v uint64) attribute.KeyValue {
-	return k.Int64(int64(min(v, math.MaxInt64))) //nolint:gosec // clamped
+	return k.Int64(clamp(v))
 }
+
+func clamp(v uint64) int64 { return int64(min(v, math.MaxInt64)) }

@@ -57,14 +57,15 @@ type Record struct {
 
 // Extension holds the fields that the reference's record does not have.
 type Extension struct {
-	Model   string   `json:"model,omitempty"`
-	Run     uint64   `json:"run"`
-	Outcome Outcome  `json:"outcome"`
-	Error   string   `json:"error,omitempty"`
-	Faults  []string `json:"faults,omitempty"` // misuse of the recorder
-	PauseMs Millis   `json:"pause_ms"`         // between phases: the caller's own time
-	TraceID string   `json:"trace_id,omitempty"`
-	SpanID  string   `json:"span_id,omitempty"`
+	Model     string   `json:"model,omitempty"`
+	Run       uint64   `json:"run"`
+	Outcome   Outcome  `json:"outcome"`
+	Error     string   `json:"error,omitempty"`
+	ErrorType string   `json:"error_type,omitempty"` // class of the error, a short word
+	Faults    []string `json:"faults,omitempty"`     // misuse of the recorder
+	PauseMs   Millis   `json:"pause_ms"`             // between phases: the caller's own time
+	TraceID   string   `json:"trace_id,omitempty"`
+	SpanID    string   `json:"span_id,omitempty"`
 	Sizes
 }
 
