@@ -59,7 +59,7 @@ func newRig(t *testing.T, f Factory) *rig {
 	t.Helper()
 	g := &rig{Pair: f(t), dst: Alloc(t, rigDst, 99)}
 	for i, n := range []int64{rigRegion, rigRegion / 3} {
-		m := Alloc(t, n, uint64(i))
+		m := AllocAs(t, n, uint64(i), rdma.AllocOptions{Backing: g.Backing})
 		g.src = append(g.src, m)
 		g.reg = append(g.reg, Register(t, g.Source, m))
 	}
@@ -146,8 +146,8 @@ func manySources(t *testing.T, f Factory) {
 	want := make([]byte, sources*nbytes)
 	peers := make([]rdma.Peer, sources)
 	for i := range peers {
-		m := Alloc(t, nbytes, uint64(100+i))
 		p := f(t)
+		m := AllocAs(t, nbytes, uint64(100+i), rdma.AllocOptions{Backing: p.Backing})
 		reg := Register(t, p.Source, m)
 		closeWith(t, p.Source, p.Reader)
 		peers[i] = Connect(t, p.Reader, RemoteOf(t, p, reg))

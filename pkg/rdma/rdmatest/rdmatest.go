@@ -8,6 +8,7 @@ package rdmatest
 import (
 	"context"
 	"math/rand/v2"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -20,7 +21,8 @@ const Deadline = 20 * time.Second
 // Pair is a serving and a reading endpoint. They may be one process's, and even one transport.
 type Pair struct {
 	Source, Reader rdma.Transport
-	Incarnation    string // of the source
+	Incarnation    string       // of the source
+	Backing        rdma.Backing // of the memory that the source serves
 }
 
 // Factory makes a fresh pair that can reach each other; both are closed by cleanups of t, or before.
@@ -29,7 +31,16 @@ type Factory func(t testing.TB) Pair
 // Alloc makes shared memory that is closed after the test, with bytes drawn from seed.
 func Alloc(t testing.TB, nbytes int64, seed uint64) *rdma.Memory {
 	t.Helper()
-	m, err := rdma.Alloc(nbytes, rdma.AllocOptions{})
+	return AllocAs(t, nbytes, seed, rdma.AllocOptions{})
+}
+
+// AllocAs is Alloc with a choice of memory. A named file gets a path in the test's folder.
+func AllocAs(t testing.TB, nbytes int64, seed uint64, o rdma.AllocOptions) *rdma.Memory {
+	t.Helper()
+	if o.Backing == rdma.File && o.Path == "" {
+		o.Path = filepath.Join(t.TempDir(), "memory")
+	}
+	m, err := rdma.Alloc(nbytes, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,9 +22,10 @@ type Transfer struct {
 	abortOnce sync.Once
 	start     time.Time
 	nbytes    int64
-	ceiling   int64  // bytes/s, 0: unknown
-	onAbort   func() // wakes whoever works on a part; nil for none
-	onFinish  func() // of the set that follows this transfer; nil for none
+	ceiling   int64        // bytes/s, 0: unknown
+	verdict   func() error // the last word on a transfer whose parts all went well; nil for none
+	onAbort   func()       // wakes whoever works on a part; nil for none
+	onFinish  func()       // of the set that follows this transfer; nil for none
 
 	mu   sync.Mutex
 	left int
@@ -61,14 +62,27 @@ func (t *Transfer) Done(err error) {
 	}
 	t.left--
 	last := t.left == 0
-	if last && t.err == nil {
-		t.err = t.checkRate()
-	}
 	t.mu.Unlock()
 	if last {
+		t.judge()
 		t.finish()
 	}
 }
+
+// judge gives the last word: no part is under way, and nobody was told yet.
+func (t *Transfer) judge() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err == nil {
+		t.err = t.checkRate()
+	}
+	if t.err == nil && t.verdict != nil {
+		t.err = t.verdict()
+	}
+}
+
+// SetVerdict adds a last check, made when all parts went well. It is called before the first part begins.
+func (t *Transfer) SetVerdict(check func() error) { t.verdict = check }
 
 // SetCeiling says how much is read and how fast the fabric can be at most, in bytes/s. It is called before the first
 // part begins.
