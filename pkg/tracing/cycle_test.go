@@ -18,10 +18,10 @@ import (
 func (r *rig) ctx() context.Context { return context.Background() }
 
 func attr(key string, value any) attribute.KeyValue {
-	if s, ok := value.(string); ok {
-		return attribute.String(key, s)
+	if n, ok := value.(int); ok {
+		return attribute.Int(key, n)
 	}
-	return attribute.Int(key, value.(int))
+	return attribute.String(key, fmt.Sprint(value))
 }
 
 func TestOuterCycleWins(t *testing.T) {
@@ -81,7 +81,7 @@ func useNil(ctx context.Context, c *Cycle) {
 }
 
 func TestDisabledAllocatesNothing(t *testing.T) {
-	ctx := context.WithValue(context.Background(), rootKey{}, trace.SpanID{1})
+	ctx := context.WithValue(t.Context(), rootKey{}, trace.SpanID{1})
 	if n := testing.AllocsPerRun(100, func() { useNil(ctx, FromContext(ctx)) }); n != 0 {
 		t.Errorf("%v allocations without a cycle, want 0", n)
 	}
@@ -173,7 +173,7 @@ func TestPauseIsAGap(t *testing.T) {
 	sp.End(nil)
 	stage.End(nil)
 	r.advance(30 * time.Second) // the caller drains its engine
-	actx, apply := c.Phase(c.Activate(context.Background()), PhaseApply)
+	actx, apply := c.Phase(c.Activate(t.Context()), PhaseApply)
 	if FromContext(actx) != c {
 		t.Fatal("apply does not know its cycle")
 	}
@@ -312,7 +312,7 @@ func TestMisuseIsReported(t *testing.T) {
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	for _, o := range []CycleOptions{{TP: Parallel{4, 4}}, {TP: Parallel{-1, 2}}, {EP: Parallel{0, -1}}, {MaxDetails: -1}} {
-		_, c := Start(context.Background(), o)
+		_, c := Start(t.Context(), o)
 		if c.Err() == nil {
 			t.Errorf("%+v is taken", o)
 		}

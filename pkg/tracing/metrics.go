@@ -155,8 +155,12 @@ func (m *Metrics) observeSizes(ctx context.Context, model attribute.KeyValue, s 
 		kind   string
 		nbytes int64
 	}{
-		{"needed", s.NeededBytes}, {"read", s.WireBytes}, {"verified", s.VerifiedBytes},
-		{"saved", s.SavedBytes}, {"staged", s.StagedBytes}, {"installed", s.InstalledBytes},
+		{"needed", s.NeededBytes},
+		{"read", s.WireBytes},
+		{"verified", s.VerifiedBytes},
+		{"saved", s.SavedBytes},
+		{"staged", s.StagedBytes},
+		{"installed", s.InstalledBytes},
 	} {
 		m.bytes.Add(ctx, b.nbytes, with(model, attrKind.String(b.kind)))
 	}

@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ func scraped(t *testing.T, use func(*Metrics)) string {
 	}
 	use(m)
 	w := httptest.NewRecorder()
-	tel.Prometheus.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	tel.Prometheus.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", http.NoBody))
 	if w.Code != 200 {
 		t.Fatalf("scrape answered %d: %s", w.Code, w.Body)
 	}

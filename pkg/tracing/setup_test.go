@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -158,7 +159,7 @@ func TestPrometheusEndpoint(t *testing.T) {
 	}
 	defer func() { _ = tel.Shutdown(context.Background()) }()
 	w := httptest.NewRecorder()
-	tel.Prometheus.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	tel.Prometheus.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", http.NoBody))
 	for _, want := range []string{"go_goroutines", "process_open_fds", `target_info{`, `service_name="drydock-test"`} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("no %s in the scrape", want)

@@ -47,15 +47,15 @@ func TestVersionsDiffer(t *testing.T) {
 func TestOneTrace(t *testing.T) {
 	t.Parallel()
 	root, other, receiver := newRig(t), newRig(t), newRig(t)
-	rctx, span := StartVersionRoot(context.Background(), root.tracer, nonce, 42, "version 42")
+	rctx, span := StartVersionRoot(t.Context(), root.tracer, nonce, 42, "version 42")
 	_, child := root.tracer.Start(rctx, "publish")
 	_, stranger := root.tracer.Start(rctx, "elsewhere", trace.WithNewRoot())
 	stranger.End()
 	child.End()
 	span.End()
-	_, s := other.tracer.Start(JoinVersion(context.Background(), nonce, 42), "publish")
+	_, s := other.tracer.Start(JoinVersion(t.Context(), nonce, 42), "publish")
 	s.End()
-	_, c := Start(JoinVersion(context.Background(), nonce, 42), receiver.options())
+	_, c := Start(JoinVersion(t.Context(), nonce, 42), receiver.options())
 	rec := c.Finish(OutcomeApplied, nil)
 
 	want := VersionContext(nonce, 42)
@@ -85,7 +85,7 @@ func TestJoinKeepsTheHeadersParent(t *testing.T) {
 	sc := VersionContext(nonce, 42)
 	for _, flags := range []string{"00", "01"} {
 		carrier := propagation.MapCarrier{"traceparent": "00-" + sc.TraceID().String() + "-00000000000000ff-" + flags}
-		ctx := propagation.TraceContext{}.Extract(context.Background(), carrier)
+		ctx := propagation.TraceContext{}.Extract(t.Context(), carrier)
 		r := newRig(t)
 		_, span := r.tracer.Start(JoinVersion(ctx, nonce, 42), "discovery")
 		if got := span.IsRecording(); got != (flags == "01") {
@@ -109,14 +109,14 @@ func TestSamplingIsConsistent(t *testing.T) {
 	var tracers [2]trace.Tracer
 	for i := range tracers {
 		tp := sdktrace.NewTracerProvider(sdktrace.WithIDGenerator(idGenerator{}), sdktrace.WithSampler(versionSampler{sampler}))
-		defer func() { _ = tp.Shutdown(context.Background()) }()
+		t.Cleanup(func() { _ = tp.Shutdown(context.Background()) })
 		tracers[i] = tp.Tracer("test")
 	}
 	const versions = 4000
 	sampled := 0
 	for v := range uint64(versions) {
-		_, root := StartVersionRoot(context.Background(), tracers[0], nonce, v, "version")
-		jctx, join := tracers[1].Start(JoinVersion(context.Background(), nonce, v), "refit")
+		_, root := StartVersionRoot(t.Context(), tracers[0], nonce, v, "version")
+		jctx, join := tracers[1].Start(JoinVersion(t.Context(), nonce, v), "refit")
 		_, below := tracers[1].Start(jctx, "stage")
 		if r, j, b := root.IsRecording(), join.IsRecording(), below.IsRecording(); r != j || j != b {
 			t.Fatalf("version %d: root %v, joined %v, below %v", v, r, j, b)
@@ -134,7 +134,7 @@ func TestSamplingIsConsistent(t *testing.T) {
 // the version's trace on to one that has one.
 func TestNoTracerStillPropagates(t *testing.T) {
 	t.Parallel()
-	ctx, span := StartVersionRoot(context.Background(), noop.NewTracerProvider().Tracer(""), nonce, 42, "version 42")
+	ctx, span := StartVersionRoot(t.Context(), noop.NewTracerProvider().Tracer(""), nonce, 42, "version 42")
 	defer span.End()
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
@@ -166,7 +166,7 @@ func TestForRank(t *testing.T) {
 
 func TestForRankHandsTheParentOn(t *testing.T) {
 	t.Parallel()
-	ctx := JoinVersion(context.Background(), nonce, 42)
+	ctx := JoinVersion(t.Context(), nonce, 42)
 	tp := sdktrace.NewTracerProvider()
 	defer func() { _ = tp.Shutdown(context.Background()) }()
 	below, span := ForRank(tp, 1, 1000).Tracer("").Start(ctx, "upload")
@@ -180,7 +180,7 @@ func TestIDsAreValid(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for range 1000 {
-		tid, sid := idGenerator{}.NewIDs(context.Background())
+		tid, sid := idGenerator{}.NewIDs(t.Context())
 		if !tid.IsValid() || !sid.IsValid() || seen[tid.String()] || seen[sid.String()] {
 			t.Fatalf("%s %s", hex.EncodeToString(tid[:]), sid)
 		}
