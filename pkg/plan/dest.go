@@ -46,6 +46,7 @@ type Copy struct {
 	Param         int // index in Dest.Params
 	Offset        int64
 	Shape, Stride []int64
+	DType         DType // as recorded; Invalid: whatever the parameter has. Another type than that is refused
 }
 
 // Fill sets a strided region of a parameter to a constant. Units as in Copy.

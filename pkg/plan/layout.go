@@ -1,7 +1,9 @@
 package plan
 
-// Layout is the geometry of one rank's shards, in columns. A Table keeps references to the columns:
-// they must not change after Merge.
+import "fmt"
+
+// Layout is the geometry of one rank's shards, in columns. A Table keeps the Names, Offset and Region
+// columns by reference: they must not change after Merge.
 type Layout struct {
 	Rank    int
 	Regions []int64 // bytes of each registered region
@@ -20,42 +22,53 @@ type Layout struct {
 	Stride []int64 // nil: every shard lies row-major packed; else ndim(source) values per shard, in elements
 }
 
-// Shard is one box of a source as one rank holds it. Its slices belong to the table.
-type Shard struct {
-	Rank   int
-	Index  int // of the shard in the rank's layout
-	Region uint32
-	Offset int64   // bytes from the region's base to the first element
-	Box    []int64 // lo0,hi0,lo1,hi1,… in elements
-	Stride []int64 // elements; nil: row-major packed
+// maxSourceDims is the largest number of dimensions of a source.
+const maxSourceDims = 8
+
+// shape returns the global shape of local source i.
+func (l *Layout) shape(i int) []int64 {
+	from := uint32(0)
+	if i > 0 {
+		from = l.ShapeEnd[i-1]
+	}
+	return l.Shapes[from:l.ShapeEnd[i]]
 }
 
-// Table is the merged view of all ranks' layouts. Sources are numbered in order of first mention,
-// ranks ascending.
-type Table struct {
+// validate checks that the columns fit each other; what depends on their values is checked row by row.
+func (l *Layout) validate() error {
+	ns, nsh := len(l.Names), len(l.Source)
+	switch {
+	case len(l.DTypes) != ns || len(l.ShapeEnd) != ns:
+		return fmt.Errorf("%w: %d names, %d dtypes, %d shapes", ErrLayout, ns, len(l.DTypes), len(l.ShapeEnd))
+	case len(l.Region) != nsh || len(l.Offset) != nsh:
+		return fmt.Errorf("%w: %d shards, %d regions, %d offsets", ErrLayout, nsh, len(l.Region), len(l.Offset))
+	}
+	from := uint32(0)
+	for i, end := range l.ShapeEnd {
+		if end < from || int(end) > len(l.Shapes) {
+			return fmt.Errorf("%w: the shape of source %q ends at %d of %d", ErrLayout, l.Names[i], end, len(l.Shapes))
+		}
+		if end-from > maxSourceDims {
+			return fmt.Errorf("%w: source %q has %d dimensions, at most %d", ErrLimit, l.Names[i], end-from, maxSourceDims)
+		}
+		from = end
+	}
+	return l.validateShards(nsh, ns)
 }
 
-// Merge joins the layouts of all ranks. It refuses boxes outside their shape, bytes outside their region
-// and sources on whose dtype or shape two ranks disagree, naming the source and the ranks.
-func Merge(layouts []*Layout) (*Table, error) { return &Table{}, nil }
-
-// Len returns the number of sources.
-func (t *Table) Len() int { return 0 }
-
-// Find returns the index of a source.
-func (t *Table) Find(name string) (int, bool) { return 0, false }
-
-// Name returns the name of source i.
-func (t *Table) Name(i int) string { return "" }
-
-// DType returns the element type of source i as served.
-func (t *Table) DType(i int) DType { return Invalid }
-
-// Shape returns the global shape of source i, in elements. It belongs to the table.
-func (t *Table) Shape(i int) []int64 { return nil }
-
-// Shards returns the shards of source i by rank, then by index.
-func (t *Table) Shards(i int) []Shard { return nil }
-
-// Ranks returns the merged ranks, ascending.
-func (t *Table) Ranks() []int { return nil }
+func (l *Layout) validateShards(nshards, nsources int) error {
+	dims := 0
+	for k, s := range l.Source {
+		if int(s) >= nsources {
+			return fmt.Errorf("%w: shard %d is of source %d of %d", ErrLayout, k, s, nsources)
+		}
+		dims += len(l.shape(int(s)))
+	}
+	if len(l.Box) != 2*dims {
+		return fmt.Errorf("%w: %d shards need %d box values, found %d", ErrLayout, nshards, 2*dims, len(l.Box))
+	}
+	if l.Stride != nil && len(l.Stride) != dims {
+		return fmt.Errorf("%w: %d shards need %d strides, found %d", ErrLayout, nshards, dims, len(l.Stride))
+	}
+	return nil
+}

@@ -1,26 +1,31 @@
 package plan
 
-// Costs weighs the shapes that a read can take, in nanoseconds. Zero values mean CostsStrided.
+import (
+	"fmt"
+	"path"
+)
+
+// Costs weighs the shapes that a read can take, in nanoseconds. The zero value means CostsStrided.
 type Costs struct {
-	PerSegment float64 // posting one segment
-	PerRun     float64 // each contiguous run of a segment, on the wire side
-	PerByte    float64 // each byte that crosses
-	PerStaged  float64 // each byte that is scattered out of staging
+	PerSegment    float64 // posting one segment
+	PerRun        float64 // each contiguous run of a segment, on the wire side
+	PerByte       float64 // each byte that crosses
+	PerStaged     float64 // each byte that is scattered out of staging
+	PerScatterRun float64 // each contiguous run of a scatter
 }
 
 // CostsStrided suits transports that carry strided segments (tcp, local): a run costs a small copy.
-var CostsStrided = Costs{PerSegment: 2000, PerRun: 15, PerByte: 0.5, PerStaged: 0.15}
+var CostsStrided = Costs{PerSegment: 2000, PerRun: 15, PerByte: 0.5, PerStaged: 0.15, PerScatterRun: 4}
 
 // CostsFlat suits transports that need one descriptor for each run (nixl).
-var CostsFlat = Costs{PerSegment: 1000, PerRun: 5000, PerByte: 0.15, PerStaged: 0.15}
+var CostsFlat = Costs{PerSegment: 1000, PerRun: 5000, PerByte: 0.15, PerStaged: 0.15, PerScatterRun: 4}
 
 // Options shape a plan. The zero value plans everything for a strided transport.
 type Options struct {
 	Classic            bool     // follow the reference planner's rules; for comparison
 	MaxSegmentsPerCopy int      // Classic: runs of a copy beyond which its source is pulled whole; 0: 64
 	AllowNarrowing     []string // globs of parameter names that may lose precision by a cast
-	Saturate           bool     // float8_e4m3fn: values beyond its range become ±448 (torch 2.13 on); default: the cast fails
-	OverflowToNaN      bool     // float8_e4m3fn: values beyond its range become NaN (torch up to 2.12)
+	Overflow           Overflow // of casts to float8_e4m3fn; default: the scatter fails and names the value
 	Costs              Costs    // zero: CostsStrided
 	BatchBytes         int64    // wire bytes of a batch, about; 0: 32 MiB
 	StagingBytes       int64    // most staging bytes of one batch; 0: 32 MiB
@@ -28,4 +33,35 @@ type Options struct {
 	Select  func(dest int, c *Copy) bool // nil: everything. Copies left out are left out of the proof too
 	Exclude func(rank int) bool          // source ranks not to read from
 	Prefer  func(rank int) bool          // source ranks to prefer among replicas, such as those of the same host
+}
+
+const (
+	defaultBatchBytes   = 32 << 20
+	defaultStagingBytes = 32 << 20
+	defaultMaxSegments  = 64
+)
+
+// validate fills the defaults in and refuses what makes no sense.
+func (o *Options) validate() error {
+	if o.BatchBytes < 0 || o.StagingBytes < 0 || o.MaxSegmentsPerCopy < 0 {
+		return fmt.Errorf("plan: negative option: batch %d, staging %d bytes, %d segments per copy", o.BatchBytes, o.StagingBytes, o.MaxSegmentsPerCopy)
+	}
+	if o.BatchBytes == 0 {
+		o.BatchBytes = defaultBatchBytes
+	}
+	if o.StagingBytes == 0 {
+		o.StagingBytes = defaultStagingBytes
+	}
+	if o.MaxSegmentsPerCopy == 0 {
+		o.MaxSegmentsPerCopy = defaultMaxSegments
+	}
+	if o.Costs == (Costs{}) {
+		o.Costs = CostsStrided
+	}
+	for _, glob := range o.AllowNarrowing {
+		if _, err := path.Match(glob, ""); err != nil {
+			return fmt.Errorf("plan: allow-list entry %q: %w", glob, err)
+		}
+	}
+	return nil
 }

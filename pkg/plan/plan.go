@@ -1,130 +1,176 @@
 package plan
 
-import (
-	"errors"
-	"iter"
-)
+import "iter"
 
-// Staging as the destination of a segment or piece means the batch's staging memory.
-const Staging = -1
-
-// Batch is what is read from one rank in one go.
-type Batch struct {
-	Rank     int   // source rank to read from
-	Wire     int64 // bytes that cross
-	Segments int   // strided segments
-	Runs     int64 // contiguous runs in all of them: descriptors of a flat transport
-	Staging  int64 // bytes of staging; 0: everything lands in the arenas directly
+// Plan is the finished answer: what to read, and what to do with it. It holds offsets relative to regions
+// and arenas only, so it stays right when addresses, incarnations and versions change, as long as the
+// layouts don't. It is read-only and safe for concurrent use.
+//
+// Its size is eight bytes for each read: a read is a source and a line of that source's template, and
+// segments, scatters and pieces are made of both when asked for.
+type Plan struct {
+	t         *Table
+	dests     []Dest
+	o         Options
+	templates []*template
+	insts     []instance
+	bases     []base
+	recs      []rec
+	batches   []batchRange
+	fills     []FillOp
+	stats     Stats
 }
 
-// Segment is one strided read: Run bytes, repeated over up to three outer dimensions.
-type Segment struct {
-	Region    uint32
-	Src       int64 // bytes from the region's base
-	Dest      int   // index of the destination, or Staging
-	Dst       int64 // bytes from the arena's start, or from the staging's
-	Run       int64 // bytes
-	N         [3]int64
-	SrcStride [3]int64 // bytes; dimension 0 is the outermost; unused dimensions have N 1
-	DstStride [3]int64
+// instance is one source of the plan: its template, and where its uses lie in the arenas.
+type instance struct {
+	source uint32
+	tmpl   uint32
+	base   uint32 // bases[base+u] belongs to use u
 }
 
-// Scatter moves a strided region from a batch's staging to an arena, casting when From differs from To.
-// Offsets and strides are in bytes, Shape in elements.
-type Scatter struct {
-	Src       int64 // bytes from the staging's start
-	Dest      int
-	Dst       int64 // bytes from the arena's start
-	From, To  DType
-	Shape     []int64
-	SrcStride []int64
-	DstStride []int64
-	Overflow  Overflow
+type base struct {
+	dest int32
+	copy int32
+	off  int64 // bytes from the arena's start
 }
 
-// Overflow says what a cast to float8_e4m3fn does with values beyond its range.
-type Overflow uint8
+// rec is one read of an instance.
+type rec struct{ inst, read uint32 }
 
-// The overflow rules.
-const (
-	OverflowFails     Overflow = iota // the scatter fails and names the value
-	OverflowSaturates                 // ±448, as torch 2.13 on
-	OverflowNaN                       // NaN, as torch up to 2.12
-)
-
-// Do performs the scatter. dst is the arena of s.Dest, src the batch's staging.
-func (s *Scatter) Do(dst, src []byte) error { return errors.New("plan: not built yet") }
-
-// Piece is a box of a shard that a batch brings, and where it lies once the batch is read.
-type Piece struct {
-	Source      int // in the table
-	Rank, Shard int
-	Lo, Hi      []int64 // source coordinates, elements
-	Dest        int     // index of the destination, or Staging
-	Off         int64   // bytes to element Lo
-	Stride      []int64 // bytes per source dimension
+type batchRange struct {
+	from, to uint32 // recs
+	rank     uint32 // index in Table.ranks
+	Batch
 }
 
-// FillOp writes a constant to a strided region of an arena.
-type FillOp struct {
-	Dest          int
-	Off           int64   // bytes from the arena's start
-	Shape, Stride []int64 // elements, bytes
-	Pattern       []byte  // one element, little-endian
-}
+// stagingAlign is what each read's staging is aligned to, so that elements of any type are.
+const stagingAlign = 64
 
-// Do performs the fill on the arena of f.Dest.
-func (f *FillOp) Do(dst []byte) error { return errors.New("plan: not built yet") }
-
-// Stats sums a plan up.
-type Stats struct {
-	Needed      int64 // bytes of shards that the destinations need, each counted once
-	Written     int64 // bytes of arenas that copies and fills write
-	Wire        int64 // bytes that cross
-	Segments    int64 // strided segments
-	Runs        int64 // contiguous runs in them
-	ExactRuns   int64 // contiguous runs if every copy were read exactly
-	StagingPeak int64 // bytes of the largest batch's staging
-	Staged      int64 // bytes that pass through staging
-	Batches     int
-	Ranks       int // source ranks read from
-	Copies      int
-	Sources     int   // distinct sources read
-	PlanBytes   int64 // memory that the plan holds, about
-}
-
-// Plan is the finished answer: what to read, and what to do with it.
-type Plan struct{}
-
-// New plans the copies of dests out of t. It refuses, with a *Refused that names every fault, what it
-// can't do exactly.
-func New(t *Table, dests []Dest, o Options) (*Plan, error) {
-	return nil, errors.New("plan: not built yet")
-}
+func alignStaging(n int64) int64 { return (n + stagingAlign - 1) &^ (stagingAlign - 1) }
 
 // Batches returns the number of batches, in the order in which they are best posted.
-func (p *Plan) Batches() int { return 0 }
+func (p *Plan) Batches() int { return len(p.batches) }
 
 // Batch returns batch i.
-func (p *Plan) Batch(i int) Batch { return Batch{} }
+func (p *Plan) Batch(i int) Batch { return p.batches[i].Batch }
 
-// Segments yields the reads of batch i.
-func (p *Plan) Segments(i int) iter.Seq[Segment] { return func(func(Segment) bool) {} }
-
-// Scatters yields what to do with the staging of batch i once it is read. Slices are reused between yields.
-func (p *Plan) Scatters(i int) iter.Seq[Scatter] { return func(func(Scatter) bool) {} }
-
-// Pieces yields the boxes of shards that batch i brings. The piece is reused between yields.
-func (p *Plan) Pieces(i int) iter.Seq[*Piece] { return func(func(*Piece) bool) {} }
-
-// FillOps returns the constant regions.
-func (p *Plan) FillOps() []FillOp { return nil }
+// FillOps returns the constant regions. They may be written before, between or after the batches.
+func (p *Plan) FillOps() []FillOp { return p.fills }
 
 // Stats sums the plan up.
-func (p *Plan) Stats() Stats { return Stats{} }
+func (p *Plan) Stats() Stats { return p.stats }
 
-// Reroute plans the bytes of one batch anew from ranks that avoid does not name. The new plan writes
-// the same destination bytes; the error names what has no replica.
-func (p *Plan) Reroute(batch int, avoid func(rank int) bool) (*Plan, error) {
-	return nil, errors.New("plan: not built yet")
+// Table returns the table that the plan was made of.
+func (p *Plan) Table() *Table { return p.t }
+
+// place is where a read finds its shard, and where its staging begins.
+type place struct {
+	inst    *instance
+	tmpl    *template
+	read    *read
+	region  uint32
+	shard   uint32 // index in the rank's layout
+	offset  int64  // bytes from the region's base to the shard's first element
+	staging int64  // bytes from the staging's start
+}
+
+// reads yields the places of a batch's reads.
+func (p *Plan) reads(i int, yield func(pl *place) bool) {
+	b := &p.batches[i]
+	r := &p.t.ranks[b.rank]
+	var pl place
+	staging := int64(0)
+	for _, rc := range p.recs[b.from:b.to] {
+		pl.inst = &p.insts[rc.inst]
+		pl.tmpl = p.templates[pl.inst.tmpl]
+		pl.read = &pl.tmpl.reads[rc.read]
+		pl.shard = r.shard(pl.inst.source, pl.tmpl.slots[pl.read.slot].holder(b.rank))
+		pl.region, pl.offset = r.region[pl.shard], r.offset[pl.shard]
+		pl.staging = staging
+		staging += alignStaging(pl.read.staging)
+		if !yield(&pl) {
+			return
+		}
+	}
+}
+
+// holder returns which of the rank's shards of the source serves the slot.
+func (s *slot) holder(rank uint32) uint32 {
+	for i := range s.from {
+		if s.from[i].rank == rank {
+			return s.from[i].k
+		}
+	}
+	panic("plan: a read was given to a rank that does not hold it")
+}
+
+// Segments yields the reads of batch i.
+func (p *Plan) Segments(i int) iter.Seq[Segment] {
+	return func(yield func(Segment) bool) {
+		p.reads(i, func(pl *place) bool {
+			for k := pl.read.segs; k < pl.read.segsEnd; k++ {
+				if !yield(p.segment(pl, &pl.tmpl.segs[k])) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
+
+func (p *Plan) segment(pl *place, s *templateSeg) Segment {
+	out := Segment{Region: pl.region, Src: pl.offset + s.src, Run: s.run, N: s.n, SrcStride: s.srcStride, DstStride: s.dstStr}
+	if s.use == toStaging {
+		out.Dest, out.Dst = Staging, pl.staging+s.dst
+	} else {
+		b := &p.bases[pl.inst.base+uint32(s.use)]
+		out.Dest, out.Dst = int(b.dest), b.off+s.dst
+	}
+	return out
+}
+
+// Scatters yields what to do with the staging of batch i once it is read. Slices belong to the plan.
+func (p *Plan) Scatters(i int) iter.Seq[Scatter] {
+	return func(yield func(Scatter) bool) {
+		if p.batches[i].Staging == 0 {
+			return
+		}
+		p.reads(i, func(pl *place) bool {
+			for k := pl.read.scatters; k < pl.read.scatsEnd; k++ {
+				s := &pl.tmpl.scatters[k]
+				b := &p.bases[pl.inst.base+uint32(s.use)]
+				types := pl.tmpl.fromTo[s.use]
+				if !yield(Scatter{Src: pl.staging + s.src, Dest: int(b.dest), Dst: b.off + s.dst, From: types[0], To: types[1],
+					Shape: s.shape, SrcStride: s.srcStr, DstStride: s.dstSt, Overflow: p.o.Overflow}) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
+
+// Pieces yields the boxes of shards that batch i brings. The piece is reused between yields; its slices
+// belong to the plan.
+func (p *Plan) Pieces(i int) iter.Seq[*Piece] {
+	return func(yield func(*Piece) bool) {
+		rank := p.batches[i].Rank
+		var out Piece
+		p.reads(i, func(pl *place) bool {
+			for k := pl.read.pieces; k < pl.read.piecesEnd; k++ {
+				t := &pl.tmpl.pieces[k]
+				out = Piece{Source: int(pl.inst.source), Rank: rank, Shard: int(pl.shard), Lo: t.lo, Hi: t.hi, Stride: t.stride}
+				if t.use == toStaging {
+					out.Dest, out.Off = Staging, pl.staging+t.off
+				} else {
+					b := &p.bases[pl.inst.base+uint32(t.use)]
+					out.Dest, out.Off = int(b.dest), b.off+t.off
+				}
+				if !yield(&out) {
+					return false
+				}
+			}
+			return true
+		})
+	}
 }

@@ -1,0 +1,306 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// assembler turns uses into instances of templates, and those into batches.
+type assembler struct {
+	p *Plan
+	g *gatherer
+	b builder
+
+	shardings map[uint32]*sharding
+	templates map[templateKey]uint32 // of sources with one use
+	several   rows                   // of sources with several: class and geometries
+	ofSeveral []uint32
+
+	load   []int64 // wire bytes per rank
+	direct [][]rec // per rank
+	staged [][]rec
+}
+
+type templateKey struct{ class, geom uint32 }
+
+func newAssembler(p *Plan, g *gatherer) *assembler {
+	n := len(p.t.ranks)
+	return &assembler{
+		p: p, g: g,
+		b:         builder{costs: p.o.Costs, batch: p.o.BatchBytes, stage: p.o.StagingBytes},
+		shardings: map[uint32]*sharding{},
+		templates: map[templateKey]uint32{},
+		load:      make([]int64, n),
+		direct:    make([][]rec, n),
+		staged:    make([][]rec, n),
+	}
+}
+
+// instances plans source by source, in order of first use.
+func (a *assembler) instances() {
+	uses := a.g.uses
+	head, next := a.bySource()
+	a.p.insts = make([]instance, 0, len(uses))
+	a.p.bases = make([]base, 0, len(uses))
+	for i := range uses {
+		if int(head[uses[i].source]) != i {
+			continue
+		}
+		inst := instance{source: uses[i].source, base: uint32(len(a.p.bases))}
+		for k := int32(i); k >= 0; k = next[k] {
+			u := &uses[k]
+			a.p.bases = append(a.p.bases, base{u.dest, u.copy, u.off})
+		}
+		id, ok := a.template(i, next)
+		if !ok {
+			continue
+		}
+		inst.tmpl = id
+		if short := a.p.templates[id].short; short > 0 {
+			a.uncovered(i, next, short-1)
+			continue
+		}
+		a.p.insts = append(a.p.insts, inst)
+		a.records(uint32(len(a.p.insts)-1), a.p.templates[id])
+	}
+}
+
+// bySource links the uses of each source: head is the first one's index, next the one after; -1 ends.
+func (a *assembler) bySource() (head, next []int32) {
+	uses := a.g.uses
+	head, next = make([]int32, a.p.t.Len()), make([]int32, len(uses))
+	tail := make([]int32, a.p.t.Len())
+	for i := range head {
+		head[i] = -1
+	}
+	for i := range uses {
+		s := uses[i].source
+		next[i] = -1
+		if head[s] < 0 {
+			head[s] = int32(i)
+		} else {
+			next[tail[s]] = int32(i)
+		}
+		tail[s] = int32(i)
+	}
+	return head, next
+}
+
+// template finds or builds the template of the source whose first use is i.
+func (a *assembler) template(i int, next []int32) (uint32, bool) {
+	u := &a.g.uses[i]
+	class := a.p.t.classOf[u.source]
+	if next[i] < 0 {
+		key := templateKey{class, u.geom}
+		id, ok := a.templates[key]
+		if !ok {
+			if id, ok = a.build(class, i, next); !ok {
+				return 0, false
+			}
+			a.templates[key] = id
+		}
+		return id, true
+	}
+	row := append(a.g.row[:0], int64(class))
+	for k := int32(i); k >= 0; k = next[k] {
+		row = append(row, int64(a.g.uses[k].geom))
+	}
+	a.g.row = row
+	n, fresh := a.several.id(row)
+	if fresh {
+		id, ok := a.build(class, i, next)
+		if !ok {
+			id = ^uint32(0)
+		}
+		a.ofSeveral = append(a.ofSeveral, id)
+	}
+	id := a.ofSeveral[n]
+	return id, id != ^uint32(0)
+}
+
+func (a *assembler) build(class uint32, i int, next []int32) (uint32, bool) {
+	s, ok := a.shardings[class]
+	if !ok {
+		s = a.p.t.sharding(class, a.p.o.Exclude)
+		a.shardings[class] = s
+	}
+	var uses []use
+	for k := int32(i); k >= 0; k = next[k] {
+		uses = append(uses, a.g.geoms[a.g.uses[k].geom])
+	}
+	t, ok := a.b.build(s, uses)
+	if !ok {
+		u := &a.g.uses[i]
+		a.g.fault(int(u.dest), "", a.p.t.names[u.source], int(u.copy), ErrLimit, fmt.Sprintf("the view falls into more than %d parts", maxPieces))
+		return 0, false
+	}
+	a.p.templates = append(a.p.templates, t)
+	return uint32(len(a.p.templates) - 1), true
+}
+
+// records gives each read of an instance to a rank that holds it: among several, to a preferred one, then
+// to the one with the least to do.
+func (a *assembler) records(inst uint32, t *template) {
+	for k := range t.reads {
+		r := &t.reads[k]
+		from := t.slots[r.slot].from
+		rank := from[0].rank
+		if len(from) > 1 {
+			rank = a.lightest(from)
+		}
+		a.load[rank] += r.wire
+		if r.staging > 0 {
+			a.staged[rank] = append(a.staged[rank], rec{inst, uint32(k)})
+		} else {
+			a.direct[rank] = append(a.direct[rank], rec{inst, uint32(k)})
+		}
+	}
+}
+
+// lightest starts looking at a place that differs between destinations, so that receivers that plan the
+// same at the same time don't all choose the same rank.
+func (a *assembler) lightest(from []holder) uint32 {
+	start := 0
+	if len(a.p.dests) > 0 {
+		start = max(0, a.p.dests[0].Rank) % len(from)
+	}
+	best, preferred := from[start].rank, false
+	for i := range from {
+		rank := from[(start+i)%len(from)].rank
+		pref := a.p.o.Prefer != nil && a.p.o.Prefer(a.p.t.ranks[rank].rank)
+		if pref != preferred {
+			if pref {
+				best, preferred = rank, true
+			}
+			continue
+		}
+		if a.load[rank] < a.load[best] {
+			best = rank
+		}
+	}
+	return best
+}
+
+// batches cuts each rank's reads into batches and orders them so that every rank has work from the first
+// to the last.
+func (a *assembler) batches() {
+	p := a.p
+	n := 0
+	for rank := range a.load {
+		n += len(a.direct[rank]) + len(a.staged[rank])
+	}
+	p.recs = make([]rec, 0, n)
+	type ranked struct {
+		batchRange
+		at float64 // of the rank's bytes, the share that is done when the batch is half done
+	}
+	var all []ranked
+	for rank := range a.load {
+		first := len(all)
+		done := 0.0
+		for _, list := range [][]rec{a.direct[rank], a.staged[rank]} {
+			for len(list) > 0 {
+				b := a.batch(uint32(rank), list)
+				p.recs = append(p.recs, list[:b.to-b.from]...)
+				list = list[b.to-b.from:]
+				all = append(all, ranked{b, done + float64(b.Wire)/2})
+				done += float64(b.Wire)
+			}
+		}
+		for i := first; i < len(all); i++ {
+			all[i].at /= max(done, 1)
+		}
+		a.direct[rank], a.staged[rank] = nil, nil
+	}
+	slices.SortStableFunc(all, func(x, y ranked) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.rank, y.rank)) })
+	p.batches = make([]batchRange, len(all))
+	for i := range all {
+		p.batches[i] = all[i].batchRange
+	}
+}
+
+// batch takes as many reads off the list as a batch may hold: at least one.
+func (a *assembler) batch(rank uint32, list []rec) batchRange {
+	p := a.p
+	at := uint32(len(p.recs))
+	b := batchRange{from: at, to: at, rank: rank, Batch: Batch{Rank: p.t.ranks[rank].rank}}
+	for _, rc := range list {
+		r := &p.templates[p.insts[rc.inst].tmpl].reads[rc.read]
+		staging := alignStaging(r.staging)
+		if b.to > at && (b.Wire+r.wire > p.o.BatchBytes || b.Staging+staging > p.o.StagingBytes) {
+			break
+		}
+		b.to++
+		b.Wire += r.wire
+		b.Staging += staging
+		b.Segments += int(r.segsEnd - r.segs)
+		b.Runs += r.runs
+	}
+	return b
+}
+
+// uncovered names the boxes of a source that no shard holds and some use needs.
+func (a *assembler) uncovered(i int, next []int32, use int) {
+	for range use {
+		i = int(next[i])
+	}
+	u := &a.g.uses[i]
+	d := &a.p.dests[u.dest]
+	param := d.Params[d.Copies[u.copy].Param].Name
+	holes := a.p.t.holes(a.p.t.classOf[u.source], a.p.o.Exclude, &a.g.geoms[u.geom].w)
+	for _, h := range holes {
+		a.g.refused.add(&Fault{Err: ErrUncovered, Rank: d.Rank, Param: param, Source: a.p.t.names[u.source], Copy: int(u.copy), Box: h})
+	}
+}
+
+// holes returns the boxes of a class's source that a walk needs and no shard holds, in published coordinates.
+func (t *Table) holes(id uint32, exclude func(int) bool, w *walk) [][]int64 {
+	c := t.classes[id]
+	list := t.class(id)
+	if exclude != nil {
+		list = slices.DeleteFunc(list, func(c class) bool { return exclude(t.ranks[c.rank].rank) })
+	}
+	shape := t.shapes.row(c.shape)
+	if len(shape) == 0 {
+		return [][]int64{{}}
+	}
+	whole := box{n: len(shape)}
+	copy(whole.hi[:], shape)
+	rest := []box{whole}
+	for _, s := range t.holders(list, c.dtype.Size()) {
+		var left []box
+		for i := range rest {
+			left = rest[i].minus(&s.box, left)
+		}
+		rest = left
+	}
+	lats, _ := newResolver(shape).resolve(w)
+	var out [][]int64
+	for i := range rest {
+		hull, found := box{}, false
+		for k := range lats {
+			for _, l := range lats[k].cut(&rest[i], nil) {
+				h := l.hull(len(shape))
+				if !found {
+					hull, found = h, true
+				}
+				hull.join(&h)
+			}
+		}
+		if found {
+			out = append(out, hull.flat())
+		}
+	}
+	return out
+}
+
+// hull returns the smallest box that holds the lattice.
+func (l *lattice) hull(ndim int) box {
+	b := box{n: ndim}
+	for d := range ndim {
+		lo, last := l.bounds(d)
+		b.lo[d], b.hi[d] = lo, last+1
+	}
+	return b
+}

@@ -1,0 +1,76 @@
+package plan
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/drydock-rl/drydock/pkg/plan/cast"
+)
+
+// FillOp writes a constant to a strided region of an arena.
+type FillOp struct {
+	Dest          int
+	Off           int64   // bytes from the arena's start
+	Shape, Stride []int64 // elements, bytes
+	Pattern       []byte  // one element, little-endian
+}
+
+// Do performs the fill on the arena of f.Dest. Nothing is written when the region leaves the arena.
+func (f *FillOp) Do(dst []byte) error {
+	end := f.Off + int64(len(f.Pattern))
+	p := pattern{dst: f.Off, run: int64(len(f.Pattern))}
+	for d, n := range f.Shape {
+		if n == 0 {
+			return nil
+		}
+		end += (n - 1) * f.Stride[d]
+		p.dims = append(p.dims, pdim{n: n, dst: f.Stride[d]})
+	}
+	if f.Off < 0 || end > int64(len(dst)) {
+		return fmt.Errorf("plan: fill: bytes [%d, %d) of an arena of %d", f.Off, end, len(dst))
+	}
+	p.each(func(_, to int64) bool {
+		copy(dst[to:], f.Pattern)
+		return true
+	})
+	return nil
+}
+
+// constant returns the bytes of v in the type; an integer type must hold it exactly.
+func (d DType) constant(v float64) ([]byte, error) {
+	if f := d.format(); f != nil {
+		pattern, exact := cast.Encode(v, f)
+		if !exact {
+			return nil, fmt.Errorf("%w: %s does not hold %g", ErrCast, d, v)
+		}
+		return pattern, nil
+	}
+	if v == 0 && d.Size() > 0 { // zero bytes in every type
+		return make([]byte, d.Size()), nil
+	}
+	lo, hi := d.integers()
+	if v != math.Trunc(v) || v < lo || v >= hi {
+		return nil, fmt.Errorf("%w: %s does not hold %g", ErrCast, d, v)
+	}
+	bits := uint64(int64(v))
+	if v >= 1<<63 {
+		bits = uint64(v)
+	}
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], bits)
+	return append([]byte(nil), b[:d.Size()]...), nil
+}
+
+// integers returns the range [lo, hi) of an integer type, as floats; an empty one for other types.
+func (d DType) integers() (lo, hi float64) {
+	switch d {
+	case Bool:
+		return 0, 2
+	case U8, U16, U32, U64:
+		return 0, math.Ldexp(1, int(d.Size()*8))
+	case I8, I16, I32, I64:
+		return -math.Ldexp(1, int(d.Size()*8-1)), math.Ldexp(1, int(d.Size()*8-1))
+	}
+	return 0, 0
+}

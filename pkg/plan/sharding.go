@@ -1,0 +1,179 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+)
+
+// sharding is what a class means for planning: a partition of the source in slots, each of which some
+// ranks can serve. Dimensions that no shard cuts are joined with the one before, so that most sources
+// become one- or two-dimensional.
+type sharding struct {
+	shape []int64 // as published
+	joint []int64 // after joining, at least one dimension
+	unit  int64   // elements of one row of the published dimension that joint dimension 0 begins with
+	slots []slot
+}
+
+// slot is a box of the source with its holders: shards with equal boxes and strides.
+type slot struct {
+	box    box                  // joint coordinates, the part that this slot owns
+	origin [maxSourceDims]int64 // joint coordinates of the shard's first element
+	mem    [maxSourceDims]int64 // bytes per step of a joint coordinate in the shard's memory
+	from   []holder
+}
+
+// holder is a shard that serves a slot.
+type holder struct {
+	rank uint32 // index in Table.ranks
+	k    uint32 // which of the rank's shards of the source
+}
+
+// sharding works a class out. Ranks that exclude names don't count.
+func (t *Table) sharding(id uint32, exclude func(rank int) bool) *sharding {
+	c := t.classes[id]
+	s := &sharding{shape: t.shapes.row(c.shape)}
+	list := t.class(id)
+	if exclude != nil {
+		list = slices.DeleteFunc(list, func(c class) bool { return exclude(t.ranks[c.rank].rank) })
+	}
+	slots := t.holders(list, c.dtype.Size())
+	s.join(slots)
+	s.slots = partition(slots)
+	return s
+}
+
+// holders makes one slot of each distinct box. When replicas lie in memory differently, the first way counts.
+func (t *Table) holders(list []class, elsize int64) []slot {
+	var slots []slot
+	var seen rows
+	kept := []uint32{}
+	for _, c := range list {
+		flat, stride := geometry(t.boxes.row(c.box))
+		id, fresh := seen.id(flat)
+		if fresh {
+			slots = append(slots, newSlot(flat, stride, elsize))
+			kept = append(kept, c.box)
+		}
+		if kept[id] == c.box {
+			slots[id].from = append(slots[id].from, holder{c.rank, c.k})
+		}
+	}
+	return slots
+}
+
+func newSlot(flat, stride []int64, elsize int64) slot {
+	s := slot{box: boxOf(flat)}
+	s.origin = s.box.lo
+	packed := elsize
+	for d := s.box.n - 1; d >= 0; d-- {
+		s.mem[d] = packed
+		if stride != nil {
+			s.mem[d] = stride[d] * elsize
+		}
+		packed *= s.box.hi[d] - s.box.lo[d]
+	}
+	return s
+}
+
+// join joins dimensions that every slot holds whole and without a gap with the dimension before them.
+func (s *sharding) join(slots []slot) {
+	s.joint = slices.Clone(s.shape)
+	s.unit = 1
+	if len(s.joint) == 0 {
+		s.joint = []int64{1}
+		for i := range slots {
+			slots[i].box = box{n: 1, hi: [maxSourceDims]int64{1}}
+		}
+	}
+	for d := len(s.joint) - 1; d > 0; d-- {
+		if !joinable(slots, d, s.joint[d]) {
+			continue
+		}
+		n := s.joint[d]
+		for i := range slots {
+			slots[i].joinDim(d, n)
+		}
+		s.joint[d-1] *= n
+		s.joint = slices.Delete(s.joint, d, d+1)
+		if d == 1 {
+			s.unit *= n
+		}
+	}
+}
+
+func joinable(slots []slot, d int, n int64) bool {
+	for i := range slots {
+		s := &slots[i]
+		if s.box.lo[d] != 0 || s.box.hi[d] != n {
+			return false
+		}
+		if s.box.hi[d-1]-s.box.lo[d-1] > 1 && s.mem[d-1] != n*s.mem[d] {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *slot) joinDim(d int, n int64) {
+	b := &s.box
+	b.lo[d-1] *= n
+	b.hi[d-1] *= n
+	s.mem[d-1] = s.mem[d]
+	for e := d; e+1 < b.n; e++ {
+		b.lo[e], b.hi[e], s.mem[e] = b.lo[e+1], b.hi[e+1], s.mem[e+1]
+	}
+	b.n--
+	b.lo[b.n], b.hi[b.n], s.mem[b.n] = 0, 0, 0
+	s.origin = b.lo
+}
+
+// partition cuts overlapping slots so that each element has one owner. Larger boxes own what they hold,
+// smaller ones the rest: that takes the fewest reads.
+func partition(slots []slot) []slot {
+	if disjoint(slots) {
+		return slots
+	}
+	slices.SortStableFunc(slots, func(a, b slot) int { return cmp.Compare(b.box.nelems(), a.box.nelems()) })
+	var out []slot
+	for i := range slots {
+		parts := []box{slots[i].box}
+		for k := range slots[:i] {
+			if !slots[i].box.overlaps(&slots[k].box) {
+				continue
+			}
+			var rest []box
+			for p := range parts {
+				rest = parts[p].minus(&slots[k].box, rest)
+			}
+			parts = rest
+		}
+		for _, p := range parts {
+			part := slots[i]
+			part.box = p
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+// disjoint sweeps along the dimension that tells most boxes apart.
+func disjoint(slots []slot) bool {
+	if len(slots) < 2 {
+		return true
+	}
+	boxes := make([]box, len(slots))
+	for i := range slots {
+		boxes[i] = slots[i].box
+	}
+	d := sweepDim(boxes)
+	slices.SortFunc(boxes, func(a, b box) int { return cmp.Compare(a.lo[d], b.lo[d]) })
+	for i := range boxes {
+		for k := i + 1; k < len(boxes) && boxes[k].lo[d] < boxes[i].hi[d]; k++ {
+			if boxes[i].overlaps(&boxes[k]) {
+				return false
+			}
+		}
+	}
+	return true
+}

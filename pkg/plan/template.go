@@ -1,0 +1,235 @@
+package plan
+
+// template is the plan of one source: how a sharding serves a list of uses. Sources that are cut alike and
+// used alike share it; only places differ.
+type template struct {
+	slots    []slot // of the sharding: only their holders matter here
+	reads    []read
+	segs     []templateSeg
+	scatters []templateScatter
+	pieces   []templatePiece
+	fromTo   [][2]DType // per use
+
+	needed    int64 // bytes of the source that some use needs, each counted once
+	wire      int64
+	staged    int64
+	exactRuns int64 // contiguous runs if every use were read exactly
+	short     int   // 1 + the first use that the slots don't cover; 0: none
+}
+
+// read is what is fetched together from one slot: ranges of the template's columns.
+type read struct {
+	slot               uint32
+	segs, segsEnd      uint32
+	scatters, scatsEnd uint32
+	pieces, piecesEnd  uint32
+	wire, runs         int64
+	staging            int64 // bytes; 0: it lands in the arenas
+	shape              readShape
+}
+
+// readShape says which of the ways to read was the cheapest.
+type readShape uint8
+
+const (
+	exactDirect readShape = iota // exact runs, straight into the arena
+	exactStaged                  // exact runs, through staging
+	coalesced                    // short gaps are read too
+	spanning                     // one span over everything needed
+)
+
+func (s readShape) String() string {
+	return [...]string{"exact", "exact, staged", "coalesced", "spanning"}[s]
+}
+
+// toStaging as the use of a segment or piece: its bytes land in staging.
+const toStaging = -1
+
+type templateSeg struct {
+	use                  int32 // or toStaging
+	src                  int64 // bytes from the shard's first element
+	dst                  int64 // bytes from the copy's first element, or from the read's staging
+	run                  int64
+	n, srcStride, dstStr [3]int64
+}
+
+type templateScatter struct {
+	use                  int32
+	src, dst             int64 // bytes from the read's staging, from the copy's first element
+	shape, srcStr, dstSt []int64
+}
+
+type templatePiece struct {
+	use    int32 // or toStaging
+	off    int64 // bytes from the copy's first element, or from the read's staging
+	lo, hi []int64
+	stride []int64 // bytes
+}
+
+// use is one copy of the source, ready for cutting: its walk, and the cast if its type differs.
+type use struct {
+	w        walk
+	from, to DType
+}
+
+// hit is the part of a use that one slot serves.
+type hit struct {
+	use  int32
+	w    walk
+	hull box   // joint coordinates
+	mem  int64 // bytes from the shard's first element
+	dims []pdim
+}
+
+// builder makes templates. Its limits are bytes.
+type builder struct {
+	costs        Costs
+	batch, stage int64
+	classic      *classicRule
+
+	published *resolver
+	s         *sharding
+	uses      []use
+	parts     [][]lattice // per use
+	t         *template
+	lats      []lattice // scratch
+	hits      []hit     // scratch
+}
+
+// build plans one source. ok is false when a view falls into more parts than are sensible.
+func (b *builder) build(s *sharding, uses []use) (t *template, ok bool) {
+	b.s, b.uses = s, uses
+	b.t = &template{slots: s.slots}
+	for i := range uses {
+		b.t.fromTo = append(b.t.fromTo, [2]DType{uses[i].from, uses[i].to})
+	}
+	b.published = newResolver(s.shape)
+	if len(s.shape) == 0 {
+		b.published = newResolver([]int64{1})
+	}
+	if ok := b.resolve(); !ok {
+		return nil, false
+	}
+	for i := range s.slots {
+		b.slot(uint32(i), s.slots[i].box)
+	}
+	b.cover()
+	return b.t, true
+}
+
+func (b *builder) resolve() bool {
+	r := newResolver(b.s.joint)
+	b.parts = b.parts[:0]
+	for i := range b.uses {
+		out, ok := r.resolve(&b.uses[i].w)
+		if !ok {
+			return false
+		}
+		b.parts = append(b.parts, append([]lattice(nil), out...))
+	}
+	return true
+}
+
+// cover notes the first use of which the slots hold too little. Slots are disjoint, so counting suffices.
+func (b *builder) cover() {
+	held := make([]int64, len(b.uses))
+	for i := range b.s.slots {
+		for u := range b.uses {
+			for p := range b.parts[u] {
+				b.lats = b.parts[u][p].cut(&b.s.slots[i].box, b.lats[:0])
+				for k := range b.lats {
+					held[u] += b.lats[k].nelems()
+				}
+			}
+		}
+	}
+	for u := range b.uses {
+		if held[u] != b.uses[u].w.nelems() {
+			b.t.short = u + 1
+			return
+		}
+	}
+}
+
+// slot plans what a box of slot i serves. When a read would be larger than a batch may be, the box is cut.
+func (b *builder) slot(i uint32, part box) {
+	hits := b.cutHits(i, &part)
+	if len(hits) == 0 && !b.whole() {
+		return
+	}
+	groups := b.groups(i, &part, hits)
+	over := int64(1)
+	for k := range groups {
+		limit := b.batch
+		if groups[k].shape != exactDirect {
+			limit = min(limit, b.stage)
+		}
+		over = max(over, ceilDiv(groups[k].wire(), limit))
+	}
+	if over > 1 {
+		if dim, step := b.splitAt(&part, over); step > 0 {
+			for lo := part.lo[dim]; lo < part.hi[dim]; {
+				p := part
+				p.lo[dim] = lo
+				p.hi[dim] = min(part.hi[dim], lo+step)
+				lo = p.hi[dim]
+				b.slot(i, p)
+			}
+			return
+		}
+	}
+	for k := range groups {
+		b.emit(i, &groups[k])
+	}
+}
+
+// splitAt says how to cut a box in about n parts: along its first dimension that can be cut, on whole
+// published rows where those are fine enough, so that digests of tiles stay checkable.
+func (b *builder) splitAt(part *box, n int64) (dim int, step int64) {
+	for d := range part.n {
+		extent := part.hi[d] - part.lo[d]
+		if extent == 1 {
+			continue
+		}
+		step := ceilDiv(extent, n)
+		if u := b.s.unit; d == 0 && step >= u {
+			step -= step % u
+		}
+		return d, min(step, ceilDiv(extent, 2))
+	}
+	return 0, 0
+}
+
+func (b *builder) cutHits(i uint32, part *box) []hit {
+	var hits []hit
+	s := &b.s.slots[i]
+	for u := range b.uses {
+		for p := range b.parts[u] {
+			b.lats = b.parts[u][p].cut(part, b.lats[:0])
+			for k := range b.lats {
+				hits = append(hits, newHit(int32(u), &b.lats[k], s))
+			}
+		}
+	}
+	return hits
+}
+
+func newHit(u int32, l *lattice, s *slot) hit {
+	h := hit{use: u, w: l.walk, hull: box{n: s.box.n}}
+	for d := range s.box.n {
+		lo, last := l.bounds(d)
+		h.hull.lo[d], h.hull.hi[d] = lo, last+1
+		h.mem += (lo - s.origin[d]) * s.mem[d]
+	}
+	for j := range l.n {
+		if l.size[j] == 1 {
+			continue
+		}
+		dim := pdim{n: l.size[j], dst: l.dstStride[j]}
+		for d := range s.box.n {
+			dim.src += l.step[j][d] * s.mem[d]
+		}
+		h.dims = append(h.dims, dim)
+	}
+	return h
+}

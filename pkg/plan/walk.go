@@ -1,0 +1,57 @@
+package plan
+
+import "github.com/drydock-rl/drydock/pkg/plan/view"
+
+// maxWalk is the largest number of dimensions of a walk. Views have fewer; cutting may add some.
+const maxWalk = 24
+
+// walk is a set of elements: an index space, and where each index lies in the source and in a destination.
+// The order of its dimensions means nothing.
+type walk struct {
+	n         int
+	src       int64          // element of the row-major source at index 0
+	dst       int64          // bytes from the copy's first element at index 0
+	size      [maxWalk]int64 // indices per dimension, > 1 unless in the middle of a cut
+	srcStride [maxWalk]int64 // elements of the row-major source
+	dstStride [maxWalk]int64 // bytes
+}
+
+// walkOf pairs a view with the region of a copy of the same sizes. Dimensions of size 1 are dropped,
+// and neighbours that lie without a gap on both sides are joined.
+func walkOf(v *view.View, stride []int64, elsize int64) walk {
+	w := walk{src: v.Offset}
+	for d := range v.NDim {
+		if v.Shape[d] == 1 {
+			continue
+		}
+		w.push(v.Shape[d], v.Stride[d], stride[d]*elsize)
+	}
+	return w
+}
+
+// push adds a dimension inside the last one, joining them where one stride says both.
+func (w *walk) push(size, src, dst int64) {
+	if k := w.n - 1; k >= 0 && w.srcStride[k] == size*src && w.dstStride[k] == size*dst {
+		w.size[k] *= size
+		w.srcStride[k], w.dstStride[k] = src, dst
+		return
+	}
+	w.size[w.n], w.srcStride[w.n], w.dstStride[w.n] = size, src, dst
+	w.n++
+}
+
+func (w *walk) nelems() int64 {
+	n := int64(1)
+	for _, s := range w.size[:w.n] {
+		n *= s
+	}
+	return n
+}
+
+// row writes the walk as integers, to give equal ones the same number.
+func (w *walk) row(out []int64) []int64 {
+	out = append(out, int64(w.n), w.src, w.dst)
+	out = append(out, w.size[:w.n]...)
+	out = append(out, w.srcStride[:w.n]...)
+	return append(out, w.dstStride[:w.n]...)
+}
