@@ -328,7 +328,7 @@ func TestErrorType(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
 		"lease_lost":          fmt.Errorf("stage: %w", classed{errors.New("gone")}),
-		"canceled":            fmt.Errorf("stage: %w", context.Canceled),
+		"cancelled":           fmt.Errorf("stage: %w", context.Canceled),
 		"deadline":            fmt.Errorf("stage: %w", context.DeadlineExceeded),
 		"abandoned":           ErrAbandoned,
 		"*errors.errorString": fmt.Errorf("a: %w", errors.New("b")),

@@ -107,7 +107,7 @@ func errorType(err error) string {
 	case errors.As(err, &classed):
 		return classed.ErrorClass()
 	case errors.Is(err, context.Canceled):
-		return "canceled"
+		return "cancelled"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "deadline"
 	case errors.Is(err, ErrAbandoned):

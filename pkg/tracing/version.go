@@ -50,11 +50,16 @@ func JoinVersion(ctx context.Context, nonce [16]byte, version uint64) context.Co
 // StartVersionRoot starts the root span of a version, with exactly the ids of
 // [VersionContext]. It belongs to rank 0; tr must come from a provider made by
 // [Setup], since only its id generator takes the ids. The span ends when the
-// publisher says so; children may outlive it.
+// publisher says so; children may outlive it. A trace that ctx is in already,
+// the trainer's own, is linked.
 func StartVersionRoot(ctx context.Context, tr trace.Tracer, nonce [16]byte, version uint64, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	sc := VersionContext(nonce, version)
 	ids := &forcedIDs{trace: sc.TraceID(), span: sc.SpanID()}
-	ctx, span := tr.Start(context.WithValue(ctx, forcedKey{}, ids), name, append(opts, trace.WithNewRoot())...)
+	opts = append(opts[:len(opts):len(opts)], trace.WithNewRoot())
+	if outer := trace.SpanContextFromContext(ctx); outer.IsValid() {
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: outer}))
+	}
+	ctx, span := tr.Start(context.WithValue(ctx, forcedKey{}, ids), name, opts...)
 	if span.SpanContext().TraceID() != sc.TraceID() {
 		// A tracer that traces nothing: the ids still have to reach others.
 		return JoinVersion(ctx, nonce, version), span

@@ -130,6 +130,19 @@ func TestSamplingIsConsistent(t *testing.T) {
 	}
 }
 
+func TestRootLinksTheTrainersTrace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx, step := r.tracer.Start(t.Context(), "trainer step")
+	_, root := StartVersionRoot(ctx, r.tracer, nonce, 42, "version 42")
+	root.End()
+	step.End()
+	links := r.span(t, "version 42").Links
+	if len(links) != 1 || links[0].SpanContext.SpanID() != step.SpanContext().SpanID() {
+		t.Errorf("links: %+v", links)
+	}
+}
+
 // TestNoTracerStillPropagates checks that a process without an exporter hands
 // the version's trace on to one that has one.
 func TestNoTracerStillPropagates(t *testing.T) {
