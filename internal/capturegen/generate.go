@@ -156,7 +156,7 @@ func (x *Case) settle(sources int) {
 func cut(shape []int64, p piece, rank, tp int64) ([]int64, []Op) {
 	out := list(slices.Clone(shape))
 	if p.dim < 0 {
-		return out, nil
+		return out, []Op{}
 	}
 	lo, n := p.interval(shape[p.dim], rank, tp)
 	out[p.dim] = n
