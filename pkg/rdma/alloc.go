@@ -119,7 +119,11 @@ func createFile(nbytes int64, path string, mode fs.FileMode) (int, error) {
 	if err != nil {
 		return -1, &os.PathError{Op: "create", Path: path, Err: err}
 	}
-	if err := reserve(fd, nbytes, path); err != nil {
+	err = checkRoom(fd, nbytes, path)
+	if err == nil {
+		err = reserve(fd, nbytes, path)
+	}
+	if err != nil {
 		discard(nil, fd, path)
 		return -1, err
 	}
@@ -129,6 +133,22 @@ func createFile(nbytes int64, path string, mode fs.FileMode) (int, error) {
 // reserveStep is small enough for a fallocate to end between two of the runtime's preemption signals, which
 // interrupt it and make the kernel undo the call.
 const reserveStep = 64 << 20
+
+// checkRoom asks before it takes: filling a file system to its last block hurts everybody else on it, and a tmpfs may
+// promise more than the host's memory.
+func checkRoom(fd int, nbytes int64, path string) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil {
+		return fmt.Errorf("ask for the room of %s: %w", path, err)
+	}
+	if int64(st.Bavail)*st.Bsize < nbytes {
+		return noRoom(fd, nbytes, 0, path)
+	}
+	if st.Type == unix.TMPFS_MAGIC {
+		return checkAvailable(nbytes)
+	}
+	return nil
+}
 
 // reserve takes the room of a file now. On a full file system it says how much is missing.
 func reserve(fd int, nbytes int64, path string) error {
