@@ -41,6 +41,8 @@ type wireTable struct {
 	Endpoint wireBlob  `msgpack:"endpoint"`
 	Tiles    *wireBlob `msgpack:"tiles,omitempty"`
 	Base     *wireKey  `msgpack:"base,omitempty"`
+	NRegions uint64    `msgpack:"nregions,omitempty"`
+	Regions  []byte    `msgpack:"regions,omitempty"` // deltas
 	NChanged uint64    `msgpack:"nchanged,omitempty"`
 	Changed  []byte    `msgpack:"changed,omitempty"` // deltas
 }
@@ -54,6 +56,7 @@ func EncodeTable(t *Table) ([]byte, error) {
 		Schema: tableSchema, Model: t.Model, Run: t.Key.Run, Version: t.Key.Version,
 		Rank: uint64(t.Rank), World: uint64(t.World), Nbytes: uint64(t.Nbytes),
 		Layout: t.Layout.wire(), Endpoint: t.Endpoint.wire(),
+		NRegions: uint64(len(t.Regions)), Regions: columns.AppendDeltas(nil, t.Regions),
 		Base: keyOut(t.Base), NChanged: uint64(len(t.Changed)), Changed: columns.AppendDeltas(nil, t.Changed),
 	}
 	if !t.Tiles.Digest.IsZero() {
@@ -100,7 +103,13 @@ func DecodeTable(b []byte) (*Table, error) {
 	if err := limited(tableSchema, "changed sources", int64(min(w.NChanged, 1<<62)), MaxSources); err != nil {
 		return nil, err
 	}
+	if err := limited(tableSchema, "regions", int64(min(w.NRegions, 1<<62)), MaxRegions); err != nil {
+		return nil, err
+	}
 	var err error
+	if t.Regions, err = columns.Deltas[uint32](w.Regions, int(w.NRegions), MaxRegions-1); err != nil {
+		return nil, malformed(tableSchema, "regions", "%v", err)
+	}
 	if t.Changed, err = columns.Deltas[uint32](w.Changed, int(w.NChanged), MaxSources-1); err != nil {
 		return nil, malformed(tableSchema, "changed", "%v", err)
 	}

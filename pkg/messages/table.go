@@ -47,6 +47,7 @@ type Table struct {
 	Endpoint Blob
 	Tiles    Blob     // zero digest: the rank publishes no tile digests
 	Nbytes   int64    // bytes of all shards
+	Regions  []uint32 // region i of the layout is the endpoint's region Regions[i]; nil: the same numbers. So a publisher alternates buffers with one layout and one endpoint
 	Base     *Key     // partial version: what is not Changed equals this version's
 	Changed  []uint32 // with Base: indices into the layout's sources, ascending
 }
