@@ -3,7 +3,11 @@ package proof
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
+
+// maxChunks bounds a capture's chunk count.
+const maxChunks = 1 << 20
 
 // several are the operations that give a list of tensors; one are those that give one.
 var (
@@ -63,10 +67,13 @@ func chunk(v view, args []any) ([]view, error) {
 	if err != nil {
 		return nil, err
 	}
-	if count < 1 {
+	if count < 1 || count > maxChunks {
 		return nil, fmt.Errorf("%d chunks", count)
 	}
-	return v.pieces(dim, max(1, (v.shape[dim]+count-1)/count))
+	if v.shape[dim] == 0 { // then torch makes as many as asked, all empty
+		return slices.Repeat([]view{v}, int(count)), nil
+	}
+	return v.pieces(dim, (v.shape[dim]-1)/count+1)
 }
 
 // split cuts a dimension in parts of a size, or of listed sizes.

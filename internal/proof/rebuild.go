@@ -27,6 +27,9 @@ func rebuild(p *capturegen.Param, copies []capturegen.Copy, fills []capturegen.F
 	if err != nil {
 		return expected{}, err
 	}
+	if nelems > maxElements {
+		return expected{}, fmt.Errorf("shape %v has more than the %d elements that the proof can write out", p.Shape, int64(maxElements))
+	}
 	out := expected{tensor: tensor{p.DType, p.Shape, make([]byte, nelems*p.DType.Size())}}
 	written := make([]uint8, nelems)
 	for i := range copies {
