@@ -2,96 +2,117 @@ package messages
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// Control is the control plane of one model. It is safe for concurrent use.
-type Control struct{}
+// Control is the control plane of one model over one connection. It is safe for
+// concurrent use. The connection belongs to the caller, who closes it after Close.
+type Control struct {
+	nc     *nats.Conn
+	cfg    Config
+	subj   subjects
+	log    *slog.Logger
+	tracer trace.Tracer
+	begun  time.Time // origin of the monotonic clock that the machines see
 
-// Announcement tells of a committed version that is newer than all before.
-type Announcement struct {
-	Key     Key
-	Headers map[string]string // trace context of the commit
-	Skipped []Key             // committed versions that this announcement supersedes unseen
+	denials    denials
+	catalogues catalogueCache
+	layouts    cache[*Layout]
+	endpoints  cache[*Endpoint]
+	stored     cache[bool] // blobs that this process has seen stored, by run and digest
+	bad        quarantined
+
+	stop       context.CancelFunc // ends all that runs in the background
+	background context.Context
+	work       sync.WaitGroup
 }
 
-// Remote returns ctx with the remote span that the announcement carries.
-func (a Announcement) Remote(ctx context.Context) context.Context { return ctx }
-
-var errTodo = errors.New("not yet")
-
-// Init creates the stream and the buckets.
-func Init(ctx context.Context, nc *nats.Conn, cfg Config) error { return errTodo }
-
-// Open opens the control plane of a model.
-func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Control, error) { return nil, errTodo }
-
-// Close stops what Control runs in the background.
-func (c *Control) Close() error { return errTodo }
-
-// TakeRun takes the next run for job, or returns the run that job already holds.
-func (c *Control) TakeRun(ctx context.Context, job string, world int) (RunRecord, error) {
-	return RunRecord{}, errTodo
+// Open opens the control plane of a model that Init has initialised. It takes over
+// nc's asynchronous error handler, and calls the one that was there before.
+func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Control, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	provider := cfg.Tracer
+	if provider == nil {
+		provider = noop.NewTracerProvider()
+	}
+	c := &Control{
+		nc: nc, cfg: cfg, subj: subjects{cfg.Token}, log: cfg.Logger.With("model", cfg.Model),
+		tracer: provider.Tracer("github.com/drydock-rl/drydock/pkg/messages"), begun: time.Now(),
+	}
+	c.background, c.stop = context.WithCancel(context.WithoutCancel(ctx))
+	before := nc.ErrorHandler()
+	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
+		c.denials.report(err)
+		if before != nil {
+			before(nc, sub, err)
+		}
+	})
+	if err := c.ping(ctx); err != nil {
+		c.stop()
+		return nil, fmt.Errorf("open model %q: %w", cfg.Model, err)
+	}
+	return c, nil
 }
 
-// AwaitRun waits until job holds the newest run.
-func (c *Control) AwaitRun(ctx context.Context, job string) (RunRecord, error) {
-	return RunRecord{}, errTodo
+// ping proves that the stream is there by reading the newest run.
+func (c *Control) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Deadline)
+	defer cancel()
+	_, _, err := c.lastRun(ctx)
+	return err
 }
 
-// Publish stores one rank's part of a version.
-func (c *Control) Publish(ctx context.Context, p Publication) error { return errTodo }
-
-// Commit waits for all tables and writes or confirms the manifest.
-func (c *Control) Commit(ctx context.Context, key Key, world int) (*Manifest, error) {
-	return nil, errTodo
+// Close stops what Control runs in the background and waits for it. Leases that are
+// still held are left to expire.
+func (c *Control) Close() error {
+	c.stop()
+	c.work.Wait()
+	return nil
 }
 
-// Abandon ends a version that can't complete.
-func (c *Control) Abandon(ctx context.Context, key Key, reason string) error { return errTodo }
+// Model is the full name of the model.
+func (c *Control) Model() string { return c.cfg.Model }
 
-// Retire withdraws a version and waits until nobody reads it.
-func (c *Control) Retire(ctx context.Context, key Key, rank int) error { return errTodo }
+// now is the process's monotonic clock.
+func (c *Control) now() time.Duration { return time.Since(c.begun) }
 
-// WaitDrained waits until no lease on key lives.
-func (c *Control) WaitDrained(ctx context.Context, key Key) error { return errTodo }
-
-// Watch announces committed versions, latest wins.
-func (c *Control) Watch(ctx context.Context) (<-chan Announcement, error) { return nil, errTodo }
-
-// Newest is the newest committed version.
-func (c *Control) Newest(ctx context.Context) (Key, bool, error) { return Key{}, false, errTodo }
-
-// Assemble reads all that a committed version consists of.
-func (c *Control) Assemble(ctx context.Context, key Key) (*Version, error) { return nil, errTodo }
-
-// AcquireLease claims a version for reading.
-func (c *Control) AcquireLease(ctx context.Context, key Key, receiver string) (*Lease, error) {
-	return nil, errTodo
+// deadline bounds one operation.
+func (c *Control) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, c.cfg.Deadline)
 }
 
-// PutStatus replaces the status of one process.
-func (c *Control) PutStatus(ctx context.Context, name string, s Status) error { return errTodo }
+// cache keeps decoded blobs. It forgets everything when it is full: a refill costs one
+// read of what is in use.
+type cache[V any] struct {
+	mu    sync.Mutex
+	known map[string]V
+}
 
-// Statuses reads all statuses, by name.
-func (c *Control) Statuses(ctx context.Context) ([]Status, error) { return nil, errTodo }
+// maxCached bounds a cache; it is well above the ranks of two large runs.
+const maxCached = 8192
 
-// Lease is a receiver's claim that it is reading a version.
-type Lease struct{}
+func (c *cache[V]) get(id string) (V, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, ok := c.known[id]
+	return v, ok
+}
 
-// Key is the version that the lease holds.
-func (l *Lease) Key() Key { return Key{} }
-
-// Lost is closed when the lease is lost or released.
-func (l *Lease) Lost() <-chan struct{} { return nil }
-
-// Valid says whether the lease still holds by the monotonic clock, with a margin.
-func (l *Lease) Valid() bool { return false }
-
-// Err says why the lease was lost.
-func (l *Lease) Err() error { return errTodo }
-
-// Release gives the lease back.
-func (l *Lease) Release(ctx context.Context) error { return errTodo }
+func (c *cache[V]) put(id string, v V) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known) >= maxCached {
+		c.known = make(map[string]V)
+	}
+	c.known[id] = v
+}

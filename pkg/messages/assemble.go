@@ -1,0 +1,206 @@
+package messages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/drydock-rl/drydock/pkg/messages/protocol"
+)
+
+// Assemble reads all that a committed version consists of and checks it against the
+// manifest and against itself. A receiver acquires its lease first: what was assembled
+// before may have been withdrawn since.
+func (c *Control) Assemble(ctx context.Context, key Key) (v *Version, err error) {
+	ctx, span := c.span(ctx, "receive", "receive", c.subj.commit(key), trace.SpanKindClient, key)
+	defer func() { endSpan(span, err) }()
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	m := &protocol.Assemble{Key: key, Digests: tableDigests}
+	if err := c.drive(ctx, m); err != nil {
+		return nil, assembleError(key, m, err)
+	}
+	v = &Version{Manifest: m.Manifest.Body.Facts.(*Manifest), Ranks: make([]RankVersion, len(m.Tables))}
+	run, ok, err := c.runRecord(ctx, protocol.Intent{Verb: protocol.ReadLeader, Place: protocol.Place{Kind: protocol.KindRun, Key: Key{Run: key.Run}}})
+	if err != nil || !ok {
+		return nil, fmt.Errorf("assemble version %s: record of its run: found %v: %w", key, ok, errors.Join(err, ErrIncomplete))
+	}
+	v.Run = run
+	for rank, it := range m.Tables {
+		if err := v.addTable(rank, it); err != nil {
+			return nil, &RankError{Op: "assemble", Key: key, Ranks: []int{rank}, Err: err}
+		}
+	}
+	if err := c.fetchBlobs(ctx, v); err != nil {
+		return nil, err
+	}
+	return v, v.check()
+}
+
+// tableDigests reads the digests of the tables from a manifest.
+func tableDigests(b protocol.Body) ([]Digest, error) {
+	m, ok := b.Facts.(*Manifest)
+	if !ok {
+		return nil, fmt.Errorf("unreadable manifest: %v: %w", b.Facts, ErrMalformed)
+	}
+	digests := make([]Digest, len(m.Ranks))
+	for i := range m.Ranks {
+		digests[i] = m.Ranks[i].Table
+	}
+	return digests, nil
+}
+
+func assembleError(key Key, m *protocol.Assemble, err error) error {
+	switch {
+	case errors.Is(err, ErrConflict):
+		return &RankError{Op: "assemble", Key: key, Ranks: []int{m.Wrong}, Err: fmt.Errorf("table %w", ErrContradiction)}
+	case len(m.Missing()) > 0 && (errors.Is(err, ErrIncomplete) || errors.Is(err, ErrUnavailable)):
+		return &RankError{Op: "assemble", Key: key, Ranks: m.Missing(), Err: fmt.Errorf("tables are missing: %w", errors.Join(ErrIncomplete, err))}
+	}
+	return fmt.Errorf("assemble version %s: %w", key, err)
+}
+
+// addTable compares a table with what the manifest says of it.
+func (v *Version) addTable(rank int, it protocol.Item) error {
+	t, ok := it.Body.Facts.(*Table)
+	if !ok {
+		return fmt.Errorf("unreadable table: %v: %w", it.Body.Facts, ErrMalformed)
+	}
+	want := v.Manifest.Ranks[rank]
+	for _, c := range []struct {
+		what       string
+		have, want any
+	}{
+		{"world", t.World, v.Manifest.World},
+		{"layout", t.Layout.Digest, want.Layout},
+		{"endpoint", t.Endpoint.Digest, want.Endpoint},
+		{"tile digests", t.Tiles.Digest, want.Tiles},
+		{"bytes", t.Nbytes, want.Nbytes},
+		{"base", keyOrNone(t.Base), keyOrNone(v.Manifest.Base)},
+	} {
+		if c.have != c.want {
+			return fmt.Errorf("table: %s is %v, manifest says %v: %w", c.what, c.have, c.want, ErrContradiction)
+		}
+	}
+	v.Ranks[rank] = RankVersion{Table: t, Digests: want}
+	return nil
+}
+
+func keyOrNone(k *Key) Key {
+	if k == nil {
+		return Key{}
+	}
+	return *k
+}
+
+// fetchBlobs fills in layouts, endpoints and tile digests: from the caches, from the
+// tables themselves, and the rest from the stream in as few reads as it takes.
+func (c *Control) fetchBlobs(ctx context.Context, v *Version) error {
+	want := newBlobFetch()
+	for rank := range v.Ranks {
+		c.plan(want, v, rank)
+	}
+	if err := c.fetch(ctx, want); err != nil {
+		return fmt.Errorf("assemble version %s: %w", v.Manifest.Key, err)
+	}
+	g := new(errgroup.Group)
+	g.SetLimit(decodeWorkers)
+	for rank := range v.Ranks {
+		g.Go(func() error {
+			if err := c.decodeRank(want, v, rank); err != nil {
+				return &RankError{Op: "assemble", Key: v.Manifest.Key, Ranks: []int{rank}, Err: err}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// decodeWorkers is how many ranks' blobs are decoded at once.
+const decodeWorkers = 4
+
+// plan notes which blobs of a rank must be read.
+func (c *Control) plan(want *blobFetch, v *Version, rank int) {
+	t, key := v.Ranks[rank].Table, v.Manifest.Key
+	r := &v.Ranks[rank]
+	if l, ok := c.layouts.get(t.Layout.Digest.String()); ok {
+		r.Layout = l
+	} else {
+		want.add(t.Layout, func(i int) string { return c.subj.blob(key.Run, t.Layout.Digest, i) })
+	}
+	if e, ok := c.endpoints.get(t.Endpoint.Digest.String()); ok {
+		r.Endpoint = e
+	} else {
+		want.add(t.Endpoint, func(i int) string { return c.subj.blob(key.Run, t.Endpoint.Digest, i) })
+	}
+	if !t.Tiles.Digest.IsZero() {
+		want.add(t.Tiles, func(i int) string { return c.subj.tiles(key, rank, i) })
+	}
+}
+
+// decodeRank decodes what was read for a rank.
+func (c *Control) decodeRank(got *blobFetch, v *Version, rank int) error {
+	r := &v.Ranks[rank]
+	if r.Layout == nil {
+		l, err := decodeLayout(got.bytes(r.Table.Layout), &c.catalogues)
+		if err != nil {
+			return err
+		}
+		r.Layout = l
+		c.layouts.put(r.Table.Layout.Digest.String(), l)
+	}
+	if r.Endpoint == nil {
+		e, err := DecodeEndpoint(got.bytes(r.Table.Endpoint))
+		if err != nil {
+			return err
+		}
+		r.Endpoint = e
+		c.endpoints.put(r.Table.Endpoint.Digest.String(), e)
+	}
+	if r.Table.Tiles.Digest.IsZero() {
+		return nil
+	}
+	var err error
+	r.Tiles, err = DecodeTiles(got.bytes(r.Table.Tiles))
+	return err
+}
+
+// check proves that the parts of a version fit each other.
+func (v *Version) check() error {
+	for rank := range v.Ranks {
+		if err := v.checkRank(rank); err != nil {
+			return &RankError{Op: "assemble", Key: v.Manifest.Key, Ranks: []int{rank}, Err: err}
+		}
+	}
+	return nil
+}
+
+func (v *Version) checkRank(rank int) error {
+	r := &v.Ranks[rank]
+	if r.Layout.Rank != rank || r.Endpoint.Rank != rank {
+		return fmt.Errorf("layout is of rank %d, endpoint of rank %d: %w", r.Layout.Rank, r.Endpoint.Rank, ErrContradiction)
+	}
+	if n := r.Layout.Nbytes(); n != r.Table.Nbytes {
+		return fmt.Errorf("layout has %d bytes, table says %d: %w", n, r.Table.Nbytes, ErrContradiction)
+	}
+	if n := len(r.Table.Changed); n > 0 && int(r.Table.Changed[n-1]) >= len(r.Layout.Names) {
+		return fmt.Errorf("changed source %d of %d: %w", r.Table.Changed[n-1], len(r.Layout.Names), ErrContradiction)
+	}
+	return matchRegions(r.Layout, r.Endpoint, r.Table.Regions)
+}
+
+// Changed lists the names of the sources that changed since the manifest's base, or
+// nil when the version is whole.
+func (r *RankVersion) Changed() []string {
+	if r.Table.Base == nil {
+		return nil
+	}
+	names := make([]string, len(r.Table.Changed))
+	for i, s := range r.Table.Changed {
+		names[i] = r.Layout.Names[s]
+	}
+	return names
+}

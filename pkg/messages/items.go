@@ -1,0 +1,131 @@
+package messages
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/drydock-rl/drydock/pkg/messages/protocol"
+)
+
+// item makes of a stored message what the machines understand. A message that can't be
+// read is quarantined, and goes on as ClassBad: it occupies its place like any other.
+func (c *Control) item(m *stored) (protocol.Item, bool) {
+	place, ok := c.placeOf(m.Subject)
+	if !ok {
+		c.quarantine(m, fmt.Errorf("no message belongs on this subject"))
+		return protocol.Item{}, false
+	}
+	it := protocol.Item{Place: place, Seq: m.Seq}
+	body, err := decodeBody(place, m, c.cfg.Model)
+	if err != nil {
+		c.quarantine(m, err)
+		body = protocol.Body{Class: protocol.ClassBad, Facts: err}
+	}
+	body.Digest, body.Bytes = protocol.Sum(m.Data), m.Data
+	it.Body = body
+	return it, true
+}
+
+// placeOf is the inverse of subjectOf.
+func (c *Control) placeOf(subject string) (protocol.Place, bool) {
+	if rest, ok := strings.CutPrefix(subject, "$KV."+c.subj.leaseBucket()+"."); ok {
+		t := strings.Split(rest, ".")
+		if len(t) != 3 {
+			return protocol.Place{}, false
+		}
+		key, err := ParseKey(t[0] + "." + t[1])
+		return protocol.Place{Kind: protocol.KindLease, Key: key, Name: t[2]}, err == nil
+	}
+	rest, ok := strings.CutPrefix(subject, c.subj.root())
+	if !ok {
+		return protocol.Place{}, false
+	}
+	t := strings.Split(rest, ".")
+	switch {
+	case t[0] == "c" && len(t) == 3:
+		key, err := ParseKey(t[1] + "." + t[2])
+		return protocol.Place{Kind: protocol.KindCommit, Key: key}, err == nil
+	case t[0] == "v" && len(t) == 5 && t[3] == "t":
+		key, err := ParseKey(t[1] + "." + t[2])
+		rank, err2 := strconv.Atoi(t[4])
+		return protocol.Place{Kind: protocol.KindTable, Key: key, Rank: rank}, err == nil && err2 == nil
+	case t[0] == "r" && len(t) == 2:
+		run, err := strconv.ParseUint(t[1], 10, 64)
+		return protocol.Place{Kind: protocol.KindRun, Key: Key{Run: run}}, err == nil
+	}
+	return protocol.Place{}, false
+}
+
+// decodeBody reads a message and checks that it belongs where it was found.
+func decodeBody(place protocol.Place, m *stored, model string) (protocol.Body, error) {
+	switch place.Kind {
+	case protocol.KindTable:
+		t, err := DecodeTable(m.Data)
+		if err != nil {
+			return protocol.Body{}, err
+		}
+		if t.Key != place.Key || t.Rank != place.Rank || t.Model != model {
+			return protocol.Body{}, malformed(tableSchema, "key", "table of %q %s rank %d lies at %s", t.Model, t.Key, t.Rank, m.Subject)
+		}
+		return protocol.Body{Class: protocol.ClassTable, World: t.World, Facts: t}, nil
+	case protocol.KindCommit:
+		return decodeCommit(place, m, model)
+	case protocol.KindLease:
+		return decodeLeaseBody(place, m)
+	default:
+		r, err := DecodeRun(m.Data)
+		if err != nil {
+			return protocol.Body{}, err
+		}
+		if r.Run != place.Key.Run {
+			return protocol.Body{}, malformed(runSchema, "run", "record of run %d lies at %s", r.Run, m.Subject)
+		}
+		return protocol.Body{Class: protocol.ClassRun, Owner: r.Job, World: r.World, Facts: r}, nil
+	}
+}
+
+func decodeCommit(place protocol.Place, m *stored, model string) (protocol.Body, error) {
+	schema, err := schemaOf(m.Data)
+	if err != nil {
+		return protocol.Body{}, err
+	}
+	if schema == endedSchema {
+		e, err := DecodeEnded(m.Data)
+		if err != nil {
+			return protocol.Body{}, err
+		}
+		class := protocol.ClassRetired
+		if e.State == EndAbandoned {
+			class = protocol.ClassAbandoned
+		}
+		if e.Key != place.Key {
+			err = malformed(endedSchema, "run", "end of %s lies at %s", e.Key, m.Subject)
+		}
+		return protocol.Body{Class: class, Facts: e}, err
+	}
+	man, err := DecodeManifest(m.Data)
+	if err != nil {
+		return protocol.Body{}, err
+	}
+	if man.Key != place.Key || man.Model != model {
+		return protocol.Body{}, malformed(manifestSchema, "key", "manifest of %q %s lies at %s", man.Model, man.Key, m.Subject)
+	}
+	return protocol.Body{Class: protocol.ClassManifest, World: man.World, Facts: man}, nil
+}
+
+// decodeLeaseBody knows the marks that the server and clients leave in a bucket when a
+// key has expired or was deleted: they look like messages, and are nobody's lease.
+func decodeLeaseBody(place protocol.Place, m *stored) (protocol.Body, error) {
+	if m.Header.Get(hdrMarker) != "" || m.Header.Get(hdrKVOperation) != "" || len(m.Data) == 0 {
+		return protocol.Body{Class: protocol.ClassReleased}, nil
+	}
+	l, err := DecodeLease(m.Data)
+	if err != nil {
+		return protocol.Body{}, err
+	}
+	if l.Key != place.Key || l.Receiver != place.Name {
+		return protocol.Body{}, malformed(leaseSchema, "key", "lease of %s on %s lies at %s", l.Receiver, l.Key, m.Subject)
+	}
+	return protocol.Body{Class: protocol.ClassLease, Holder: l.Holder, Owner: l.Receiver, Facts: l}, nil
+}

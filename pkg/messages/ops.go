@@ -1,0 +1,279 @@
+package messages
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Headers that the server reads.
+const (
+	hdrExpectSeq     = "Nats-Expected-Last-Subject-Sequence"
+	hdrExpectSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
+	hdrTTL           = "Nats-TTL"
+	hdrRollup        = "Nats-Rollup"
+	hdrMarker        = "Nats-Marker-Reason"
+	hdrKVOperation   = "KV-Operation"
+	ttlNever         = "never"
+)
+
+// Error codes of the JetStream API that have an answer of their own.
+const (
+	codeWrongLastSequence  = 10071 // the expected sequence is not the last one
+	codeStoreFailed        = 10077 // here: the subject is taken (discard new per subject)
+	codeInFlight           = 10164 // another write with the same expectation is under way
+	codeNotReady           = 10163
+	codeStreamNotFound     = 10059
+	codeNoMessage          = 10037
+	codeStreamOffline      = 10118
+	codeClusterNoPeers     = 10005
+	codeClusterNotAvail    = 10008
+	codeClusterNotLeader   = 10009
+	codeInsufficientMemory = 10023
+	codeInsufficientStore  = 10047
+)
+
+// apiError is the server's answer when it refuses.
+type apiError struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+func (e *apiError) Error() string {
+	return fmt.Sprintf("%s (%d)", e.Description, e.ErrCode)
+}
+
+// transient says whether asking again may help: elections and restarts pass.
+func (e *apiError) transient() bool {
+	switch e.ErrCode {
+	case codeInFlight, codeNotReady, codeStreamOffline, codeClusterNoPeers, codeClusterNotAvail, codeClusterNotLeader:
+		return true
+	case codeStoreFailed, codeInsufficientMemory, codeInsufficientStore:
+		return false
+	}
+	return e.Code == 503
+}
+
+// request makes one attempt, bounded by OpTimeout, and fails at once when the server
+// reports a permission violation for subject.
+func (c *Control) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
+	ctx, done := c.denials.watch(ctx, m.Subject, c.cfg.OpTimeout)
+	defer done()
+	reply, err := c.nc.RequestMsgWithContext(ctx, m)
+	if err == nil {
+		return reply, nil
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, ErrPermission) {
+		return nil, cause
+	}
+	if errors.Is(err, nats.ErrNoResponders) {
+		return nil, fmt.Errorf("no response from stream: %w", err)
+	}
+	return nil, err
+}
+
+// store publishes one message and returns its sequence.
+func (c *Control) store(ctx context.Context, m *nats.Msg) (uint64, error) {
+	reply, err := c.request(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	var ack struct {
+		Seq   uint64    `json:"seq"`
+		Error *apiError `json:"error"`
+	}
+	if err := json.Unmarshal(reply.Data, &ack); err != nil {
+		return 0, fmt.Errorf("read the acknowledgement for %s: %w", m.Subject, err)
+	}
+	if ack.Error != nil {
+		return 0, ack.Error
+	}
+	return ack.Seq, nil
+}
+
+// api asks the JetStream API and decodes the answer into out.
+func (c *Control) api(ctx context.Context, subject string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("encode request to %s: %w", subject, err)
+	}
+	reply, err := c.request(ctx, &nats.Msg{Subject: subject, Data: body})
+	if err != nil {
+		return err
+	}
+	var failed struct {
+		Error *apiError `json:"error"`
+	}
+	if err := json.Unmarshal(reply.Data, &failed); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", subject, err)
+	}
+	if failed.Error != nil {
+		return failed.Error
+	}
+	return json.Unmarshal(reply.Data, out)
+}
+
+// purge removes all messages whose subject matches filter.
+func (c *Control) purge(ctx context.Context, filter string) error {
+	var ok struct{}
+	return c.api(ctx, "$JS.API.STREAM.PURGE."+c.subj.stream(), map[string]string{"filter": filter}, &ok)
+}
+
+// stored is one message as it was read.
+type stored struct {
+	Subject string
+	Seq     uint64
+	Header  nats.Header
+	Data    []byte
+	Time    time.Time // when the server stored it
+}
+
+// leaderGet reads one message through the stream's leader; nil when there is none.
+func (c *Control) leaderGet(ctx context.Context, stream string, query getQuery) (*stored, error) {
+	var out struct {
+		Message struct {
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Header  []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
+		} `json:"message"`
+	}
+	err := c.api(ctx, "$JS.API.STREAM.MSG.GET."+stream, query, &out)
+	var refused *apiError
+	if errors.As(err, &refused) && refused.ErrCode == codeNoMessage {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &stored{Subject: out.Message.Subject, Seq: out.Message.Seq, Data: out.Message.Data, Time: out.Message.Time}
+	if len(out.Message.Header) > 0 {
+		if m.Header, err = nats.DecodeHeadersMsg(out.Message.Header); err != nil {
+			return nil, fmt.Errorf("read headers of %s: %w", m.Subject, err)
+		}
+	}
+	return m, nil
+}
+
+// getQuery asks for a message, or with Multi for the last one of each subject.
+type getQuery struct {
+	Seq      uint64   `json:"seq,omitempty"`
+	LastFor  string   `json:"last_by_subj,omitempty"`
+	NextFor  string   `json:"next_by_subj,omitempty"`
+	Multi    []string `json:"multi_last,omitempty"`
+	MaxBytes int      `json:"max_bytes,omitempty"`
+	UpToSeq  uint64   `json:"up_to_seq,omitempty"`
+}
+
+// Bounds of one multi_last request. The server refuses to match more than 1024
+// subjects, and a client that falls 64 MiB behind is cut off.
+const (
+	multiSubjects = 1000
+	multiBytes    = 24 << 20
+)
+
+// multiGet reads the last message of each subject from any replica; wildcards are
+// allowed. The answer may be short without saying so: callers know what they want,
+// and ask again for what is missing.
+func (c *Control) multiGet(ctx context.Context, stream string, subjects []string) ([]stored, error) {
+	subject := "$JS.API.DIRECT.GET." + stream
+	ctx, done := c.denials.watch(ctx, subject, 4*c.cfg.OpTimeout)
+	defer done()
+	body, err := json.Marshal(getQuery{Multi: subjects, MaxBytes: multiBytes})
+	if err != nil {
+		return nil, fmt.Errorf("encode request to %s: %w", subject, err)
+	}
+	inbox := c.nc.NewInbox()
+	sub, err := c.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to %s: %w", inbox, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is gone, and the inbox with it
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, fmt.Errorf("lift the limits of %s: %w", inbox, err)
+	}
+	if err := c.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: inbox, Data: body}); err != nil {
+		return nil, err
+	}
+	msgs, err := collect(ctx, sub)
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrPermission) {
+		return nil, cause
+	}
+	return msgs, err
+}
+
+// collect gathers the messages of a batch up to its end mark.
+func collect(ctx context.Context, sub *nats.Subscription) ([]stored, error) {
+	var msgs []stored
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return msgs, err
+		}
+		switch status := m.Header.Get("Status"); status {
+		case "":
+			seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+			if err != nil {
+				return msgs, fmt.Errorf("read the sequence of %s: %w", m.Header.Get("Nats-Subject"), err)
+			}
+			at, _ := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp")) // for display only
+			msgs = append(msgs, stored{
+				Subject: m.Header.Get("Nats-Subject"), Seq: seq, Header: m.Header, Data: m.Data, Time: at,
+			})
+		case "204", "404": // end of batch, nothing there
+			return msgs, nil
+		case "503":
+			return nil, fmt.Errorf("no response from stream: %w", nats.ErrNoResponders)
+		case "413":
+			return nil, fmt.Errorf("direct get: more than %d subjects match", 1024)
+		default:
+			return nil, fmt.Errorf("direct get: status %s %s", status, m.Header.Get("Description"))
+		}
+	}
+}
+
+// readAll asks for subjects, all literal, again and again as long as some come.
+func (c *Control) readAll(ctx context.Context, stream string, subjects []string) ([]stored, error) {
+	var all []stored
+	for len(subjects) > 0 {
+		page := subjects[:min(len(subjects), multiSubjects)]
+		got, err := c.multiGet(ctx, stream, page)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, got...)
+		if len(got) == len(page) {
+			subjects = subjects[len(page):]
+			continue
+		}
+		missing := without(page, got)
+		if len(got) == 0 {
+			// What is left of this page is not there (yet); the rest may be.
+			subjects = subjects[len(page):]
+			continue
+		}
+		subjects = append(missing, subjects[len(page):]...)
+	}
+	return all, nil
+}
+
+func without(subjects []string, got []stored) []string {
+	have := make(map[string]bool, len(got))
+	for _, m := range got {
+		have[m.Subject] = true
+	}
+	var missing []string
+	for _, s := range subjects {
+		if !have[s] {
+			missing = append(missing, s)
+		}
+	}
+	return missing
+}

@@ -1,0 +1,267 @@
+package messages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/drydock-rl/drydock/pkg/messages/protocol"
+)
+
+// machine is what drive can run.
+type machine interface {
+	Step(protocol.Result) protocol.Intent
+}
+
+// drive performs the intents of m until it is done or ctx ends. The error of a
+// context that ended carries the last thing that went wrong.
+func (c *Control) drive(ctx context.Context, m machine) error {
+	res := protocol.Result{Now: c.now()}
+	var last error
+	for {
+		in := m.Step(res)
+		switch in.Verb {
+		case protocol.Done:
+			return nil
+		case protocol.Fail:
+			return publicError(in.Err)
+		}
+		res = c.perform(ctx, in)
+		res.Now = c.now()
+		if res.Err != nil {
+			last = res.Err
+		}
+		if err := ctx.Err(); err != nil {
+			return gaveUp(ctx, last)
+		}
+	}
+}
+
+// gaveUp is the error of an operation whose context ended.
+func gaveUp(ctx context.Context, last error) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	if last != nil {
+		return fmt.Errorf("%w: %w: last answer: %w", ErrUnavailable, cause, last)
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, cause)
+}
+
+// publicError gives the errors of the machines their public names.
+func publicError(err error) error {
+	for from, to := range map[error]error{
+		protocol.ErrConflict: ErrConflict, protocol.ErrFenced: ErrFenced, protocol.ErrAbandoned: ErrAbandoned,
+		protocol.ErrRetired: ErrRetired, protocol.ErrNotCommitted: ErrNotCommitted, protocol.ErrLost: ErrLeaseLost,
+		protocol.ErrHeld: ErrHeld, protocol.ErrMissing: ErrIncomplete,
+	} {
+		if err == from { //nolint:errorlint // the machines return their sentinels bare
+			return to
+		}
+	}
+	return err
+}
+
+// perform does what one intent asks for. It never fails: what went wrong is part of
+// the result.
+func (c *Control) perform(ctx context.Context, in protocol.Intent) protocol.Result {
+	switch in.Verb {
+	case protocol.Put:
+		return c.performPut(ctx, in)
+	case protocol.Swap:
+		return c.performSwap(ctx, in)
+	case protocol.Read:
+		return c.performRead(ctx, in)
+	case protocol.ReadLeader:
+		query := getQuery{LastFor: c.subjectOf(in.Place)}
+		return c.performLeader(ctx, c.streamOf(in.Place.Kind), query)
+	case protocol.LastRun:
+		return c.performLeader(ctx, c.subj.stream(), getQuery{LastFor: c.subj.runs()})
+	case protocol.ListLeases:
+		return c.performList(ctx, in.Place.Key)
+	case protocol.Purge:
+		return result(c.purge(ctx, c.subjectOf(in.Place)))
+	case protocol.PurgeTable:
+		return c.performPurgeTable(ctx, in.Place)
+	case protocol.Wait:
+		pause(ctx, in.Delay)
+		return protocol.Result{Outcome: protocol.OK}
+	}
+	panic(fmt.Sprintf("messages: unknown verb %d", in.Verb))
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// result sorts an error of the server into an outcome.
+func result(err error) protocol.Result {
+	var refused *apiError
+	switch {
+	case err == nil:
+		return protocol.Result{Outcome: protocol.OK}
+	case errors.Is(err, ErrPermission), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrMaxPayload):
+		return protocol.Result{Outcome: protocol.Refused, Err: err}
+	case errors.As(err, &refused):
+		if refused.ErrCode == codeInFlight {
+			return protocol.Result{Outcome: protocol.Busy, Err: err}
+		}
+		if refused.transient() {
+			return protocol.Result{Outcome: protocol.Unknown, Err: err}
+		}
+		if refused.ErrCode == codeStreamNotFound {
+			err = fmt.Errorf("%w: %w", ErrNoStream, err)
+		}
+		return protocol.Result{Outcome: protocol.Refused, Err: err}
+	}
+	return protocol.Result{Outcome: protocol.Unknown, Err: err}
+}
+
+// performPut stores a message where none is. Without a fence the expectation is on the
+// message's own subject. With one it is on the record of the next run, and the
+// stream's limit of one message a subject keeps the first writer's.
+func (c *Control) performPut(ctx context.Context, in protocol.Intent) protocol.Result {
+	m := &nats.Msg{Subject: c.subjectOf(in.Place), Data: in.Body.Bytes, Header: c.headers(ctx)}
+	m.Header.Set(hdrExpectSeq, "0")
+	if in.Fence != 0 {
+		m.Header.Set(hdrExpectSubject, c.subj.run(in.Fence+1))
+	}
+	switch {
+	case in.TTL > 0:
+		m.Header.Set(hdrTTL, seconds(in.TTL))
+	case in.Place.Kind == protocol.KindRun:
+		m.Header.Set(hdrTTL, ttlNever)
+	}
+	seq, err := c.store(ctx, m)
+	var refused *apiError
+	if errors.As(err, &refused) {
+		switch {
+		case refused.ErrCode == codeWrongLastSequence && in.Fence != 0:
+			return protocol.Result{Outcome: protocol.Fenced, Err: err}
+		case refused.ErrCode == codeWrongLastSequence, isTaken(refused):
+			return protocol.Result{Outcome: protocol.Exists, Err: err}
+		}
+	}
+	res := result(err)
+	res.Seq = seq
+	return res
+}
+
+// isTaken tells the one failure of the store that is an answer from the others, such
+// as a full stream, which have the same code.
+func isTaken(e *apiError) bool {
+	return e.ErrCode == codeStoreFailed && strings.Contains(e.Description, "per subject")
+}
+
+func (c *Control) performSwap(ctx context.Context, in protocol.Intent) protocol.Result {
+	m := &nats.Msg{Subject: c.subjectOf(in.Place), Data: in.Body.Bytes, Header: nats.Header{}}
+	m.Header.Set(hdrExpectSeq, strconv.FormatUint(in.Expect, 10))
+	if in.Body.Class == protocol.ClassReleased {
+		m.Header.Set(hdrKVOperation, "PURGE")
+		m.Header.Set(hdrRollup, "sub")
+		m.Header.Set(hdrTTL, seconds(releasedTTL))
+	} else {
+		m.Header.Set(hdrTTL, seconds(in.TTL))
+	}
+	seq, err := c.store(ctx, m)
+	var refused *apiError
+	if errors.As(err, &refused) && refused.ErrCode == codeWrongLastSequence {
+		return protocol.Result{Outcome: protocol.Exists, Err: err}
+	}
+	res := result(err)
+	res.Seq = seq
+	return res
+}
+
+// releasedTTL is how long the mark of a released lease stays.
+const releasedTTL = 10 * time.Second
+
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(int64(max(d/time.Second, 1)), 10) + "s"
+}
+
+func (c *Control) performRead(ctx context.Context, in protocol.Intent) protocol.Result {
+	subjects := make([]string, len(in.Places))
+	for i, p := range in.Places {
+		subjects[i] = c.subjectOf(p)
+	}
+	msgs, err := c.readAll(ctx, c.subj.stream(), subjects)
+	res := result(err)
+	for i := range msgs {
+		if it, ok := c.item(&msgs[i]); ok {
+			res.Items = append(res.Items, it)
+		}
+	}
+	return res
+}
+
+func (c *Control) performLeader(ctx context.Context, stream string, query getQuery) protocol.Result {
+	m, err := c.leaderGet(ctx, stream, query)
+	res := result(err)
+	if m != nil {
+		if it, ok := c.item(m); ok {
+			res.Items = []protocol.Item{it}
+		}
+	}
+	return res
+}
+
+// performList walks over the leases of a version through the leader, message by
+// message: a listing of subjects would show released ones too.
+func (c *Control) performList(ctx context.Context, key Key) protocol.Result {
+	stream := "KV_" + c.subj.leaseBucket()
+	var held []protocol.Item
+	for seq := uint64(1); ; {
+		m, err := c.leaderGet(ctx, stream, getQuery{Seq: seq, NextFor: c.subj.leases(key)})
+		if err != nil {
+			return result(err)
+		}
+		if m == nil {
+			return protocol.Result{Outcome: protocol.OK, Items: held}
+		}
+		if it, ok := c.item(m); ok && it.Body.Class != protocol.ClassReleased {
+			held = append(held, it)
+		}
+		seq = m.Seq + 1
+	}
+}
+
+func (c *Control) performPurgeTable(ctx context.Context, p protocol.Place) protocol.Result {
+	digests := c.subj.root() + "v." + p.Key.String() + ".d." + strconv.Itoa(p.Rank) + ".>"
+	if err := c.purge(ctx, digests); err != nil {
+		return result(err)
+	}
+	return result(c.purge(ctx, c.subj.table(p.Key, p.Rank)))
+}
+
+func (c *Control) streamOf(k protocol.Kind) string {
+	if k == protocol.KindLease {
+		return "KV_" + c.subj.leaseBucket()
+	}
+	return c.subj.stream()
+}
+
+func (c *Control) subjectOf(p protocol.Place) string {
+	switch p.Kind {
+	case protocol.KindTable:
+		return c.subj.table(p.Key, p.Rank)
+	case protocol.KindCommit:
+		return c.subj.commit(p.Key)
+	case protocol.KindLease:
+		return c.subj.lease(p.Key, p.Name)
+	case protocol.KindRun:
+		return c.subj.run(p.Key.Run)
+	}
+	panic(fmt.Sprintf("messages: unknown kind of place %d", p.Kind))
+}
