@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/drydock-rl/drydock/internal/checkpoint"
+	"github.com/drydock-rl/drydock/internal/cli"
+	"github.com/drydock-rl/drydock/internal/shardlayout"
+	"github.com/drydock-rl/drydock/internal/tiles"
+	"github.com/drydock-rl/drydock/internal/trainer"
+	"github.com/drydock-rl/drydock/internal/wiring"
+	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/refit"
+)
+
+// config is the program's whole configuration.
+type config struct {
+	cli.Common
+	wiring.NATS
+	wiring.Transports
+	wiring.Listen
+
+	Model      string `help:"Model name, as receivers know it." required:"" placeholder:"NAME"`
+	Rank       int    `help:"Rank of this trainer, from 0." default:"0"`
+	World      int    `help:"Number of trainer ranks." default:"1"`
+	Job        string `help:"Name of the launch: the same for all its ranks, and for a rank that is started again." default:"default" placeholder:"ID"`
+	Checkpoint string `help:"Folder of safetensors files that the shards are cut from." required:"" placeholder:"DIR"`
+	Layout     string `help:"How trainers share tensors: ${enum}." default:"fsdp" enum:"fsdp,tp,hsdp"`
+
+	Slots        int   `help:"Buffers that versions alternate between; with 2 a version is read while the next is written." default:"2"`
+	TileMinBytes int64 `help:"Smallest tile that gets a digest of its own. Finer tiles verify thinner slices. 0: 16 KiB." default:"0"`
+
+	Versions       uint64        `help:"Versions to publish; 0: until stopped." default:"0"`
+	Interval       time.Duration `help:"Pause between versions." default:"1s"`
+	AwaitReceivers int           `help:"Receivers that must serve a version before the next is made." default:"0"`
+	AwaitTimeout   time.Duration `help:"Longest wait for receivers without any of them getting on." default:"2m"`
+	DrainTimeout   time.Duration `help:"Longest wait for the readers of a version whose buffer is needed again." default:"10m"`
+	LeaveTimeout   time.Duration `help:"Longest wait for readers when stopped." default:"20s"`
+	Seed           uint64        `help:"Seed of the changes that each version makes to the values." default:"1"`
+}
+
+func (c *config) check() error {
+	switch {
+	case c.World < 1 || c.Rank < 0 || c.Rank >= c.World:
+		return fmt.Errorf("--rank %d --world %d: a rank is at least 0 and below the world size", c.Rank, c.World)
+	case c.Slots < 1 || c.Slots > 8:
+		return fmt.Errorf("--slots %d: expected 1 to 8", c.Slots)
+	}
+	return nil
+}
+
+// Run serves until ctx ends.
+func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
+	if err := c.check(); err != nil {
+		return cli.WithCode(cli.ExitUsage, err)
+	}
+	name := fmt.Sprintf("publisher-%d", c.Rank)
+	log = log.With("model", c.Model, "rank", c.Rank)
+	telemetry, end, err := wiring.Telemetry(ctx, "drydock-publisher", name, log)
+	if err != nil {
+		return err
+	}
+	defer end()
+	source, shards, err := c.cut()
+	if err != nil {
+		return cli.WithCode(cli.ExitInput, err)
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	nc, err := c.Connect(ctx, name, log)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	control, err := messages.Open(ctx, nc, messages.Config{Model: c.Model, Logger: log, Tracer: telemetry.TracerProvider})
+	if err != nil {
+		return cli.WithCode(cli.ExitUnavailable, err)
+	}
+	defer func() { err = errors.Join(err, control.Close()) }()
+
+	incarnation := rdma.NewIncarnation()
+	transports, err := c.Open(c.Listen, incarnation, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, wiring.Close(transports)) }()
+	slots, err := allocate(shards.Nbytes(), c.Slots)
+	if err != nil {
+		return cli.WithCode(cli.ExitCapacity, err)
+	}
+	publisher, err := refit.NewPublisher(ctx, refit.PublisherConfig{
+		Name: name, Model: c.Model, Incarnation: incarnation, Rank: c.Rank, World: c.World, Job: c.Job,
+		Control: control, Transports: transports, Slots: slots, Layout: shards.Layout(), DrainTimeout: c.DrainTimeout,
+		Logger: log, Tracer: telemetry.TracerProvider.Tracer("github.com/drydock-rl/drydock/cmd/publisher"),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, publisher.Close()) }()
+	log.Info("serving", "run", publisher.Run().Run, "bytes", shards.Nbytes(), "slots", len(slots))
+	t := &trainer.Trainer{Publisher: publisher, Shards: shards, Control: control, Logger: log, Steps: trainer.Steps{
+		Versions: c.Versions, Interval: c.Interval, AwaitReceivers: c.AwaitReceivers, AwaitTimeout: c.AwaitTimeout, Seed: c.Seed,
+	}}
+	return t.Run(ctx, c.LeaveTimeout)
+}
+
+// cut opens the checkpoint and finds this rank's shards of it.
+func (c *config) cut() (*checkpoint.Checkpoint, *trainer.Shards, error) {
+	kind, err := shardlayout.ParseKind(c.Layout)
+	if err != nil {
+		return nil, nil, err
+	}
+	source, err := checkpoint.Open(c.Checkpoint)
+	if err != nil {
+		return nil, nil, err
+	}
+	shards, err := trainer.Cut(source, kind, c.Rank, c.World, tiles.Options{MinBytes: c.TileMinBytes})
+	if err != nil {
+		return nil, nil, errors.Join(err, source.Close())
+	}
+	return source, shards, nil
+}
+
+// allocate makes the slots. They end with the process: nothing else may free memory that readers may still read.
+func allocate(nbytes int64, n int) ([]*rdma.Memory, error) {
+	slots := make([]*rdma.Memory, n)
+	for i := range slots {
+		m, err := rdma.Alloc(nbytes, rdma.AllocOptions{Name: fmt.Sprintf("drydock-slot-%d", i)})
+		if err != nil {
+			return nil, fmt.Errorf("allocate slot %d of %d: %w", i, n, err)
+		}
+		slots[i] = m
+	}
+	return slots, nil
+}

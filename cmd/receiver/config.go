@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/drydock-rl/drydock/internal/cli"
+	"github.com/drydock-rl/drydock/internal/wiring"
+	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/refit"
+)
+
+// config is the program's whole configuration.
+type config struct {
+	cli.Common
+	wiring.NATS
+	wiring.Transports
+
+	Model   string `help:"Model name, as publishers know it." required:"" placeholder:"NAME"`
+	Name    string `help:"Name of this receiver, unique among the model's." required:"" placeholder:"NAME"`
+	Capture string `help:"Capture file (drydock.capture.v1): what each destination rank needs." required:"" placeholder:"FILE"`
+	TP      int    `help:"Tensor-parallel size; the capture must have it." default:"1"`
+	Ranks   []int  `help:"Destination ranks on this host." default:"0"`
+	EP      bool   `help:"Take the capture's expert-parallel cases."`
+
+	ArenaDir  string `help:"Folder for arenas, in shared memory for engines on this host. <dir>/<name>/current/rank-<r>.safetensors is what serves." default:"/dev/shm/drydock" placeholder:"DIR"`
+	HugePages bool   `help:"Ask for transparent huge pages for the arenas."`
+
+	AllowNarrowing []string      `help:"Globs of parameters that may lose precision by a cast." placeholder:"GLOB"`
+	StagingBytes   int64         `help:"Memory beyond the arenas, in bytes." default:"268435456"`
+	VerifyFloor    float64       `help:"Share of the bytes read that must be verified, from 0 to 1; below it the version is not applied." default:"0"`
+	Stall          time.Duration `help:"Longest time without a finished batch from a trainer rank." default:"30s"`
+}
+
+func (c *config) check() error {
+	if c.TP < 1 || len(c.Ranks) == 0 {
+		return fmt.Errorf("--tp %d --ranks %v: at least one each", c.TP, c.Ranks)
+	}
+	for _, r := range c.Ranks {
+		if r < 0 || r >= c.TP {
+			return fmt.Errorf("--ranks %d: a rank is at least 0 and below --tp %d", r, c.TP)
+		}
+	}
+	return nil
+}
+
+// Run follows the newest committed version until ctx ends.
+func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
+	if err := c.check(); err != nil {
+		return cli.WithCode(cli.ExitUsage, err)
+	}
+	dests, err := c.dests()
+	if err != nil {
+		return cli.WithCode(cli.ExitInput, err)
+	}
+	log = log.With("model", c.Model, "receiver", c.Name)
+	telemetry, end, err := wiring.Telemetry(ctx, "drydock-receiver", c.Name, log)
+	if err != nil {
+		return err
+	}
+	defer end()
+	nc, err := c.Connect(ctx, c.Name, log)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	control, err := messages.Open(ctx, nc, messages.Config{Model: c.Model, Logger: log, Tracer: telemetry.TracerProvider})
+	if err != nil {
+		return cli.WithCode(cli.ExitUnavailable, err)
+	}
+	defer func() { err = errors.Join(err, control.Close()) }()
+	transports, err := c.Open(wiring.Listen{}, rdma.NewIncarnation(), log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, wiring.Close(transports)) }()
+	receiver, err := refit.NewReceiver(refit.ReceiverConfig{
+		Name: c.Name, Model: c.Model, Control: control, Transports: transports, Dests: dests, TP: c.TP,
+		ArenaRoot: filepath.Join(c.ArenaDir, c.Name), HugePages: c.HugePages,
+		AllowNarrowing: c.AllowNarrowing, StagingBytes: c.StagingBytes, VerifyFloor: c.VerifyFloor, Stall: c.Stall,
+		Logger: log, Tracer: telemetry.TracerProvider.Tracer("github.com/drydock-rl/drydock/cmd/receiver"),
+	})
+	if err != nil {
+		return cli.WithCode(cli.ExitCapacity, err)
+	}
+	defer func() { err = errors.Join(err, receiver.Close()) }()
+	log.Info("following", "ranks", c.Ranks, "arenas", receiver.ArenaRoot())
+	return receiver.Follow(ctx)
+}
+
+// dests reads the capture and takes this host's ranks out of it.
+func (c *config) dests() ([]plan.Dest, error) {
+	b, err := os.ReadFile(c.Capture)
+	if err != nil {
+		return nil, fmt.Errorf("read capture: %w", err)
+	}
+	capture, err := plan.DecodeCapture(b)
+	if err != nil {
+		return nil, fmt.Errorf("read capture %s: %w", c.Capture, err)
+	}
+	var dests []plan.Dest
+	for _, r := range c.Ranks {
+		d, err := capture.Dest(c.TP, r, c.EP)
+		if err != nil {
+			return nil, fmt.Errorf("read capture %s: %w", c.Capture, err)
+		}
+		dests = append(dests, d)
+	}
+	return dests, nil
+}

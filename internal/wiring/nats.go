@@ -1,0 +1,81 @@
+package wiring
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/drydock-rl/drydock/internal/cli"
+	"github.com/drydock-rl/drydock/pkg/messages"
+)
+
+// NATS says how to reach the message server.
+type NATS struct {
+	NATS            string        `help:"NATS server URL, or a comma-separated list of the servers of one cluster." default:"nats://127.0.0.1:4222" placeholder:"URL"`
+	NATSCreds       string        `help:"NATS credentials file (JWT and seed)." placeholder:"FILE"`
+	NATSNkey        string        `help:"NATS nkey seed file." placeholder:"FILE"`
+	NATSCA          string        `help:"PEM file of the authority that signed the server's certificate; switches TLS on." placeholder:"FILE"`
+	NATSCert        string        `help:"PEM file of the client's certificate, with --nats-key." placeholder:"FILE"`
+	NATSKey         string        `help:"PEM file of the client's private key, with --nats-cert." placeholder:"FILE"`
+	NATSInboxPrefix string        `help:"Inbox prefix, where the server's permissions give each role its own." placeholder:"SUBJECT"`
+	NATSWait        time.Duration `help:"How long to keep trying when no server answers at start." default:"15s"`
+}
+
+// Connect dials, waiting for a server as long as NATSWait says.
+func (n *NATS) Connect(ctx context.Context, name string, log *slog.Logger) (*nats.Conn, error) {
+	conf, err := n.tls()
+	if err != nil {
+		return nil, cli.WithCode(cli.ExitInput, err)
+	}
+	cfg := messages.DialConfig{
+		Name: name, TLS: conf, CredsFile: n.NATSCreds, NKeyFile: n.NATSNkey, InboxPrefix: n.NATSInboxPrefix, Logger: log,
+	}
+	deadline := time.Now().Add(n.NATSWait)
+	for {
+		nc, err := messages.Dial(n.NATS, cfg)
+		if err == nil {
+			return nc, nil
+		}
+		if time.Now().After(deadline) {
+			return nil, cli.WithCode(cli.ExitUnavailable, fmt.Errorf(
+				"%w (tried for %v; is a NATS server with JetStream running there? --nats names another)", err, n.NATSWait))
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// tls is nil where no flag asks for it.
+func (n *NATS) tls() (*tls.Config, error) {
+	if n.NATSCA == "" && n.NATSCert == "" {
+		return nil, nil
+	}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	if n.NATSCA != "" {
+		pem, err := os.ReadFile(n.NATSCA)
+		if err != nil {
+			return nil, fmt.Errorf("read certificate authority: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("read certificate authority %s: no PEM certificate in it", n.NATSCA)
+		}
+	}
+	if n.NATSCert != "" {
+		pair, err := tls.LoadX509KeyPair(n.NATSCert, n.NATSKey)
+		if err != nil {
+			return nil, fmt.Errorf("read client certificate: %w", err)
+		}
+		conf.Certificates = []tls.Certificate{pair}
+	}
+	return conf, nil
+}

@@ -1,0 +1,123 @@
+package refit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/tracing"
+)
+
+// ErrEnded is returned by Apply for a staged version that was applied or released. Nothing has changed.
+var ErrEnded = errors.New("this staged version was applied or released already")
+
+// Apply installs a staged version: the installer first, then the name that readers follow. It is all ranks or none; on
+// error the old version serves, the arena is given back, and the error is a *Failure.
+func (r *Receiver) Apply(ctx context.Context, s *Staged) error {
+	if !s.end() {
+		return &Failure{Class: Internal, Op: "apply", Model: r.cfg.Model, Key: s.key, Err: ErrEnded}
+	}
+	finished := false
+	defer func() { // also on a panic below
+		if !finished && s.owner {
+			s.cycle.Finish(tracing.OutcomeAbandoned, nil)
+		}
+	}()
+	report, err := r.apply(s.cycle.Activate(ctx), s)
+	finished = true
+	if err == nil {
+		r.finish(s, tracing.OutcomeApplied, nil)
+		r.cfg.Logger.Info("applied", "key", s.key.String(), "pause", report.Pause)
+		return nil
+	}
+	r.arenas.Release(s.slot)
+	failure := &Failure{Class: classOf(err), Op: "apply", Model: r.cfg.Model, Key: s.key, Err: err}
+	r.finish(s, tracing.OutcomeFailed, failure)
+	r.noteFailure(failure)
+	return failure
+}
+
+// end takes the staged version out of its owner's hands, once.
+func (s *Staged) end() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done {
+		return false
+	}
+	s.done = true
+	return true
+}
+
+func (r *Receiver) finish(s *Staged, outcome tracing.Outcome, err error) {
+	if s.owner {
+		s.cycle.Finish(outcome, err)
+	}
+}
+
+func (r *Receiver) apply(ctx context.Context, s *Staged) (report Report, err error) {
+	ctx, phase := s.cycle.Phase(ctx, tracing.PhaseApply)
+	defer func() { phase.End(err) }()
+	r.note(func(st *messages.Status) { st.StageState = "applying" })
+	if report, err = r.install(ctx, s); err != nil {
+		return report, err
+	}
+	r.postInstall(ctx, s)
+	if report.Ready > 0 {
+		s.cycle.AddDuration(tracing.RolloutReadiness, report.Ready, nil)
+	} else {
+		s.cycle.NotApplicable(tracing.RolloutReadiness, "the installer reports no wait for readiness")
+	}
+	return report, nil
+}
+
+// install has the engine take the version, then flips the name.
+func (r *Receiver) install(ctx context.Context, s *Staged) (report Report, err error) {
+	ctx, span := s.cycle.Stage(ctx, tracing.Installation)
+	defer func() { span.End(err) }()
+	if serving := r.Serving(); !serving.Less(s.key) && serving != s.key {
+		return report, as(Backwards, fmt.Errorf("run %d version %d was applied meanwhile", serving.Run, serving.Version))
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.InstallTimeout)
+	defer cancel()
+	report, err = r.cfg.Installer.Install(ctx, Installation{
+		Model: r.cfg.Model, Key: s.key, Dir: s.slot.Dir(), Ranks: r.ranks(), Files: s.Files(),
+	})
+	if err != nil {
+		return report, installError(err)
+	}
+	if _, err := r.arenas.Flip(s.slot); err != nil {
+		return report, as(InstallRefused, err)
+	}
+	span.AddBytes(s.stats.Staged)
+	r.mu.Lock()
+	r.serving = s.key
+	r.mu.Unlock()
+	return report, nil
+}
+
+// installError is a refusal, unless the installer said otherwise.
+func installError(err error) error {
+	if class := classOf(err); class != Internal && class != Deadline {
+		return err
+	}
+	return as(InstallRefused, err)
+}
+
+// postInstall shows the version as served: only now, that every rank has it.
+func (r *Receiver) postInstall(ctx context.Context, s *Staged) {
+	_, span := s.cycle.Stage(ctx, tracing.PostInstall)
+	defer span.End(nil)
+	r.note(func(st *messages.Status) {
+		st.Serving, st.Staging, st.StageState, st.Arenas = s.key, messages.Key{}, "", r.arenas.Names()
+	})
+}
+
+// Release gives up a staged version. Nothing that serves changes. It may be repeated, and follow Apply.
+func (r *Receiver) Release(s *Staged) {
+	if !s.end() {
+		return
+	}
+	r.arenas.Release(s.slot)
+	r.finish(s, tracing.OutcomeReleased, nil)
+}

@@ -1,0 +1,94 @@
+package refit
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/tracing"
+)
+
+// ReceiverConfig says what a receiver is made of. Control, Transports and Dests are needed; zero elsewhere is the default.
+type ReceiverConfig struct {
+	Name       string            // unique among the model's receivers; names its lease, status and arenas
+	Host       string            // host id, for affinity; default rdma.HostID
+	Model      string            // full name
+	Control    *messages.Control // of that model
+	Transports []rdma.Transport  // in order of preference; owned by the caller
+	Dests      []plan.Dest       // destination ranks; parameters are placed by the receiver
+	TP         int               // size of the tensor-parallel group that the ranks belong to; 0: not known
+	ArenaRoot  string            // folder for the arenas
+	HugePages  bool              // ask for transparent huge pages
+
+	Installer      Installer     // default Shm
+	InstallTimeout time.Duration // of one call of the installer; default 2 min
+
+	AllowNarrowing []string      // globs of parameters that may lose precision by a cast
+	StagingBytes   int64         // memory beyond the arenas; default 256 MiB
+	Lanes          int           // batches in flight for each source rank; default 2
+	Workers        int           // batches verified and transformed at once; default the number of cores
+	VerifyFloor    float64       // share of the staged bytes that must be verified, in [0, 1]; default 0
+	Stall          time.Duration // longest time without a finished batch of a source rank; default 30 s
+
+	Logger  *slog.Logger
+	Tracer  trace.Tracer
+	Metrics *tracing.Metrics
+}
+
+// maxStagingSlots bounds how finely the staging budget is cut.
+const maxStagingSlots = 8
+
+func (c *ReceiverConfig) validate() error {
+	switch {
+	case c.Control == nil || len(c.Transports) == 0 || len(c.Dests) == 0:
+		return fmt.Errorf("control %t, %d transports, %d destinations: all three are needed", c.Control != nil, len(c.Transports), len(c.Dests))
+	case c.Name == "" || c.ArenaRoot == "":
+		return fmt.Errorf("name %q, arena folder %q: both are needed", c.Name, c.ArenaRoot)
+	case c.VerifyFloor < 0 || c.VerifyFloor > 1:
+		return fmt.Errorf("verify floor %v is outside [0, 1]", c.VerifyFloor)
+	case c.StagingBytes < 0 || c.Lanes < 0 || c.Workers < 0 || c.Stall < 0 || c.InstallTimeout < 0:
+		return fmt.Errorf("staging %d bytes, %d lanes, %d workers, stall %v, install timeout %v: none may be negative",
+			c.StagingBytes, c.Lanes, c.Workers, c.Stall, c.InstallTimeout)
+	}
+	c.setDefaults()
+	return setHost(&c.Host)
+}
+
+func (c *ReceiverConfig) setDefaults() {
+	setDefault(&c.InstallTimeout, 2*time.Minute)
+	setDefault(&c.StagingBytes, 256<<20)
+	setDefault(&c.Lanes, 2)
+	setDefault(&c.Workers, runtime.GOMAXPROCS(0))
+	setDefault(&c.Stall, 30*time.Second)
+	if c.Installer == nil {
+		c.Installer = Shm
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Tracer == nil {
+		c.Tracer = noop.Tracer{}
+	}
+}
+
+// setHost asks the kernel for the host's id where none is configured.
+func setHost(host *string) (err error) {
+	if *host == "" {
+		*host, err = rdma.HostID()
+	}
+	return err
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

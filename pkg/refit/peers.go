@@ -1,0 +1,98 @@
+package refit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/rdma"
+)
+
+// peers keeps connections to trainer ranks over versions. A rank whose endpoint has changed is connected anew.
+type peers struct {
+	transports []rdma.Transport
+	log        *slog.Logger
+
+	mu     sync.Mutex
+	byRank map[int]*peer
+}
+
+// peer is the connection to one rank. Its mutex is held while it connects, so that the others of the rank wait.
+type peer struct {
+	mu        sync.Mutex
+	endpoint  messages.Digest
+	conn      rdma.Peer
+	transport string
+}
+
+func newPeers(ts []rdma.Transport, log *slog.Logger) *peers {
+	return &peers{transports: ts, log: log, byRank: map[int]*peer{}}
+}
+
+func (ps *peers) slot(rank int) *peer {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.byRank[rank]
+	if p == nil {
+		p = &peer{}
+		ps.byRank[rank] = p
+	}
+	return p
+}
+
+// get connects to a rank of a version, or finds that it is connected.
+func (ps *peers) get(ctx context.Context, v *messages.Version, rank int) (rdma.Peer, string, error) {
+	p := ps.slot(rank)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := &v.Ranks[rank]
+	if p.conn != nil && p.endpoint == r.Digests.Endpoint {
+		return p.conn, p.transport, nil
+	}
+	if err := p.close(); err != nil {
+		ps.log.Warn("connection not closed cleanly", "rank", rank, "error", err)
+	}
+	conn, choice, err := rdma.Connect(ctx, ps.transports, offer(rank, r.Endpoint))
+	if err != nil {
+		return nil, "", err
+	}
+	ps.log.Info("connected", "rank", rank, "transport", choice.Transport, "choice", choice.String())
+	p.conn, p.transport, p.endpoint = conn, choice.Transport, r.Digests.Endpoint
+	return p.conn, p.transport, nil
+}
+
+// drop closes the connection to a rank, if it still is conn, so that the next get connects anew.
+func (ps *peers) drop(rank int, conn rdma.Peer) {
+	p := ps.slot(rank)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conn != conn {
+		return
+	}
+	if err := p.close(); err != nil {
+		ps.log.Warn("connection not closed cleanly", "rank", rank, "error", err)
+	}
+}
+
+func (p *peer) close() error {
+	conn := p.conn
+	p.conn = nil
+	if conn == nil {
+		return nil
+	}
+	return conn.Close()
+}
+
+func (ps *peers) close() error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	var errs []error
+	for _, p := range ps.byRank {
+		p.mu.Lock()
+		errs = append(errs, p.close())
+		p.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}

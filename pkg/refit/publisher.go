@@ -1,0 +1,281 @@
+package refit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/tracing"
+)
+
+// PublisherConfig says what a publisher is made of. Control, Transports, Slots and Layout are needed.
+type PublisherConfig struct {
+	Name        string            // in status; default "publisher-<rank>"
+	Host        string            // host id; default rdma.HostID
+	Incarnation string            // unique to this life of the process
+	Model       string            // full name
+	Rank, World int               // trainer rank in [0, World)
+	Control     *messages.Control // of the model
+	Transports  []rdma.Transport  // that serve the slots; owned by the caller
+	Slots       []*rdma.Memory    // buffers of one size that versions alternate between; owned by the caller
+	Layout      *messages.Layout  // of one slot: one region, as long as a slot
+	Job         string            // the launch, the same for all ranks of it and for a rank that is started again
+
+	DrainTimeout time.Duration // longest wait for the leases on a slot that is needed again; default 10 min
+
+	Logger *slog.Logger
+	Tracer trace.Tracer
+}
+
+func (c *PublisherConfig) validate() error {
+	switch {
+	case c.Control == nil || c.Layout == nil || len(c.Transports) == 0 || len(c.Slots) == 0:
+		return fmt.Errorf("control %t, layout %t, %d transports, %d slots: all are needed",
+			c.Control != nil, c.Layout != nil, len(c.Transports), len(c.Slots))
+	case c.Rank < 0 || c.Rank >= c.World || c.Layout.Rank != c.Rank:
+		return fmt.Errorf("rank %d of %d with the layout of rank %d", c.Rank, c.World, c.Layout.Rank)
+	case c.Job == "" || c.Incarnation == "":
+		return fmt.Errorf("job %q, incarnation %q: both are needed", c.Job, c.Incarnation)
+	case len(c.Layout.Regions) != 1:
+		return fmt.Errorf("the layout has %d regions, expected 1", len(c.Layout.Regions))
+	}
+	for i, m := range c.Slots {
+		if m.Len() < c.Layout.Regions[0] {
+			return fmt.Errorf("slot %d has %d bytes, the layout needs %d", i, m.Len(), c.Layout.Regions[0])
+		}
+	}
+	setDefault(&c.Name, fmt.Sprintf("publisher-%d", c.Rank))
+	setDefault(&c.DrainTimeout, 10*time.Minute)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Tracer == nil {
+		c.Tracer = noop.Tracer{}
+	}
+	return setHost(&c.Host)
+}
+
+// Publisher publishes versions out of one trainer rank's memory. Version v lies in slot v modulo the number of slots:
+// with two, a version is read while the next is written. Its methods are called by one goroutine.
+type Publisher struct {
+	cfg      PublisherConfig
+	run      messages.RunRecord
+	regions  []rdma.Regions
+	endpoint *messages.Endpoint
+
+	mu    sync.Mutex
+	slots []messages.Slot
+}
+
+// NewPublisher registers the slots and joins the job's run: rank 0 takes it, the others wait for it until ctx ends.
+func NewPublisher(ctx context.Context, cfg PublisherConfig) (*Publisher, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("make publisher: %w", err)
+	}
+	p := &Publisher{cfg: cfg, slots: make([]messages.Slot, len(cfg.Slots))}
+	for i := range p.slots {
+		p.slots[i].State = "free"
+	}
+	if err := p.register(); err != nil {
+		return nil, errors.Join(fmt.Errorf("make publisher of rank %d: %w", cfg.Rank, err), p.Close())
+	}
+	if err := p.join(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("join run of job %s as rank %d: %w", cfg.Job, cfg.Rank, err), p.Close())
+	}
+	return p, nil
+}
+
+// register serves the slots by all transports.
+func (p *Publisher) register() error {
+	var described []rdma.RemoteRegion
+	for _, m := range p.cfg.Slots {
+		rs, err := rdma.RegisterAll(p.cfg.Transports, m)
+		if err != nil {
+			return err
+		}
+		p.regions = append(p.regions, rs)
+		described = append(described, rs[0].Describe())
+	}
+	var err error
+	p.endpoint, err = endpoint(p.cfg.Rank, p.cfg.Host, p.cfg.Incarnation, p.cfg.Transports, described)
+	return err
+}
+
+func (p *Publisher) join(ctx context.Context) (err error) {
+	if p.cfg.Rank == 0 {
+		p.run, err = p.cfg.Control.TakeRun(ctx, p.cfg.Job, p.cfg.World)
+	} else {
+		p.run, err = p.cfg.Control.AwaitRun(ctx, p.cfg.Job)
+	}
+	if err == nil && p.run.World != p.cfg.World {
+		err = fmt.Errorf("the run has %d ranks, this rank was told %d", p.run.World, p.cfg.World)
+	}
+	return err
+}
+
+// Run is the run that the publisher belongs to.
+func (p *Publisher) Run() messages.RunRecord { return p.run }
+
+// Key names a version of the publisher's run.
+func (p *Publisher) Key(version uint64) messages.Key {
+	return messages.Key{Run: p.run.Run, Version: version}
+}
+
+// slotOf is the slot in which a version lies.
+func (p *Publisher) slotOf(version uint64) int { return int(version % uint64(len(p.slots))) }
+
+// Memory waits until the slot of a version is free, withdrawing the version that it holds, and hands the slot out to be
+// written. The error of a wait that took too long names who still reads.
+func (p *Publisher) Memory(ctx context.Context, version uint64) (*rdma.Memory, error) {
+	i := p.slotOf(version)
+	if held := p.slot(i); !held.Key.IsZero() {
+		if err := p.Retire(ctx, held.Key.Version); err != nil {
+			return nil, err
+		}
+	}
+	p.setSlot(ctx, i, messages.Slot{State: "filling"})
+	return p.cfg.Slots[i], nil
+}
+
+// Publish digests the slot of a version, publishes this rank's part and waits for the commit, which any rank may write.
+// It may be repeated with the same bytes.
+func (p *Publisher) Publish(ctx context.Context, version uint64) (*messages.Manifest, error) {
+	ctx, end := p.underVersion(ctx, version)
+	m, err := p.publish(ctx, version)
+	end(err)
+	if err != nil {
+		return nil, fmt.Errorf("publish run %d version %d of rank %d: %w", p.run.Run, version, p.cfg.Rank, err)
+	}
+	return m, nil
+}
+
+func (p *Publisher) publish(ctx context.Context, version uint64) (*messages.Manifest, error) {
+	i, key := p.slotOf(version), p.Key(version)
+	digests, err := p.digest(ctx, i)
+	if err != nil {
+		return nil, err
+	}
+	p.setSlot(ctx, i, messages.Slot{Key: key, State: "published"})
+	err = p.traced(ctx, "upload", func(ctx context.Context) error {
+		return p.cfg.Control.Publish(ctx, messages.Publication{
+			Key: key, Rank: p.cfg.Rank, World: p.cfg.World, Regions: []uint32{p.regions[i].ID()},
+			Layout: p.cfg.Layout, Endpoint: p.endpoint, Tiles: &messages.Tiles{Digests: digests},
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	var m *messages.Manifest
+	err = p.traced(ctx, "commit", func(ctx context.Context) (err error) {
+		m, err = p.cfg.Control.Commit(ctx, key, p.cfg.World)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.setSlot(ctx, i, messages.Slot{Key: key, State: "committed"})
+	return m, nil
+}
+
+// digest makes the tile digests of a slot.
+func (p *Publisher) digest(ctx context.Context, slot int) (digests []uint64, err error) {
+	err = p.traced(ctx, "digest", func(context.Context) (err error) {
+		digests, err = tileTable(p.cfg.Layout).DigestAll(p.cfg.Slots[slot].Bytes())
+		return err
+	})
+	return digests, err
+}
+
+// Retire withdraws a version and waits until nobody reads it: then its slot is free. It may be repeated.
+func (p *Publisher) Retire(ctx context.Context, version uint64) error {
+	i, key := p.slotOf(version), p.Key(version)
+	p.setSlot(ctx, i, messages.Slot{Key: key, State: "retiring"})
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.DrainTimeout)
+	defer cancel()
+	if err := p.cfg.Control.Retire(ctx, key, p.cfg.Rank); err != nil {
+		return fmt.Errorf("retire run %d version %d of rank %d: %w", key.Run, version, p.cfg.Rank, err)
+	}
+	p.setSlot(ctx, i, messages.Slot{State: "drained"})
+	p.cfg.Logger.Info("drained", "key", key.String(), "slot", i)
+	return nil
+}
+
+func (p *Publisher) slot(i int) messages.Slot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.slots[i]
+}
+
+// setSlot changes what a slot is said to hold, and publishes the status.
+func (p *Publisher) setSlot(ctx context.Context, i int, s messages.Slot) {
+	p.mu.Lock()
+	p.slots[i] = s
+	p.mu.Unlock()
+	if err := p.cfg.Control.PutStatus(ctx, p.cfg.Name, p.Status()); err != nil && ctx.Err() == nil {
+		p.cfg.Logger.Warn("status not published", "error", err)
+	}
+}
+
+// Status is what the publisher says of itself.
+func (p *Publisher) Status() messages.Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return messages.Status{
+		Role: messages.RolePublisher, Name: p.cfg.Name, Host: p.cfg.Host, Ranks: []int{p.cfg.Rank},
+		Updated: time.Now(), Slots: append([]messages.Slot(nil), p.slots...), Job: p.cfg.Job, Run: p.run.Run,
+	}
+}
+
+// Close withdraws the slots from the transports; readers are refused from now on. Idempotent.
+func (p *Publisher) Close() error {
+	var errs []error
+	for _, rs := range p.regions {
+		errs = append(errs, rs.Close())
+	}
+	p.regions = nil
+	return errors.Join(errs...)
+}
+
+// underVersion opens the span of this rank's publication in the version's trace. Rank 0 makes the trace's root above it.
+func (p *Publisher) underVersion(ctx context.Context, version uint64) (context.Context, func(error)) {
+	attrs := trace.WithAttributes(
+		tracing.AttrModel.String(p.cfg.Model), tracing.Uint64(tracing.AttrRun, p.run.Run),
+		tracing.Uint64(tracing.AttrVersion, version), tracing.AttrRank.Int(p.cfg.Rank), tracing.AttrWorld.Int(p.cfg.World))
+	var root trace.Span
+	if p.cfg.Rank == 0 {
+		ctx, root = tracing.StartVersionRoot(ctx, p.cfg.Tracer, p.run.Nonce, version, "refit version", attrs)
+	} else {
+		ctx = tracing.JoinVersion(ctx, p.run.Nonce, version)
+	}
+	ctx, span := p.cfg.Tracer.Start(ctx, "publish", attrs)
+	return ctx, func(err error) {
+		endSpan(span, err)
+		if root != nil {
+			endSpan(root, err)
+		}
+	}
+}
+
+// traced runs one step under a span of its own.
+func (p *Publisher) traced(ctx context.Context, name string, step func(context.Context) error) error {
+	ctx, span := p.cfg.Tracer.Start(ctx, name)
+	err := step(ctx)
+	endSpan(span, err)
+	return err
+}
+
+func endSpan(span trace.Span, err error) {
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.End()
+}

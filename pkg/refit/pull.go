@@ -1,0 +1,299 @@
+package refit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/refit/arena"
+	"github.com/drydock-rl/drydock/pkg/tracing"
+)
+
+// pull executes one plan: it reads all batches into a slot of the arenas, verifies and transforms them.
+//
+// Each source rank has a few lanes. A lane takes the rank's next batch, reads it, and then verifies and transforms it
+// while the rank's other lane reads on; so all ranks' reads are posted before any is awaited, and memory is bounded by
+// lanes and staging slots, whatever the model's size.
+type pull struct {
+	r       *Receiver
+	version *messages.Version
+	slot    *arena.Slot
+	checks  *verifier
+
+	wire, verify, transform *tracing.Span
+
+	cpu chan struct{} // bounds batches being verified and transformed
+
+	quarantine atomic.Bool // a transfer into the slot never ended
+	sums       sums
+}
+
+// sums counts what a pull did. All are bytes but the last.
+type sums struct {
+	wire, verified, staged atomic.Int64
+	retries                atomic.Int64
+}
+
+// run executes p. It returns when nothing of it is in flight any more.
+func (u *pull) run(ctx context.Context, p *plan.Plan) error {
+	queues := queuesOf(p)
+	group, ctx := errgroup.WithContext(ctx)
+	for rank, queue := range queues {
+		lanes := min(u.r.cfg.Lanes, len(queue))
+		var next atomic.Int64
+		report := u.reportRank(rank, lanes)
+		for range lanes {
+			group.Go(func() (err error) {
+				defer func() { report(err) }()
+				for i := next.Add(1) - 1; int(i) < len(queue); i = next.Add(1) - 1 {
+					if err := u.batch(ctx, p, queue[i], nil); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+	}
+	return group.Wait()
+}
+
+// queuesOf lists the batches of each source rank, in the plan's order.
+func queuesOf(p *plan.Plan) map[int][]int {
+	queues := map[int][]int{}
+	for i := range p.Batches() {
+		rank := p.Batch(i).Rank
+		queues[rank] = append(queues[rank], i)
+	}
+	return queues
+}
+
+// reportRank opens a detail span for the reads of one rank, which the last of its lanes ends.
+func (u *pull) reportRank(rank, lanes int) func(error) {
+	d := u.wire.Detail("read", tracing.AttrSource.Int(rank))
+	var mu sync.Mutex
+	var first error
+	return func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if first == nil {
+			first = err
+		}
+		if lanes--; lanes == 0 {
+			d.End(first)
+		}
+	}
+}
+
+// batch brings one batch in: from its rank, once more from there where that may help, then from other ranks that hold
+// the same boxes. avoid names the ranks that failed already.
+func (u *pull) batch(ctx context.Context, p *plan.Plan, i int, avoid []int) error {
+	err := u.attempt(ctx, p, i)
+	if retriable(ctx, err) {
+		u.retry(p.Batch(i).Rank, err, "again")
+		err = u.attempt(ctx, p, i)
+	}
+	if !retriable(ctx, err) {
+		return err
+	}
+	rank := p.Batch(i).Rank
+	avoid = append(slices.Clone(avoid), rank)
+	other, rerr := p.Reroute(i, func(r int) bool { return slices.Contains(avoid, r) })
+	if rerr != nil {
+		return fmt.Errorf("%w; and no other rank can stand in: %w", err, rerr)
+	}
+	u.retry(rank, err, "from replicas")
+	for j := range other.Batches() {
+		if err := u.batch(ctx, other, j, avoid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// retriable says whether another attempt could end better: the source or the way to it failed, and nobody has given up.
+func retriable(ctx context.Context, err error) bool {
+	if err == nil || ctx.Err() != nil || errors.Is(err, errNeverEnded) {
+		return false
+	}
+	switch classOf(err) {
+	case SourceLost, CorruptTile, Deadline:
+		return true
+	}
+	return false
+}
+
+func (u *pull) retry(rank int, err error, how string) {
+	u.sums.retries.Add(1)
+	u.wire.Event(tracing.EventRetry, tracing.AttrSource.Int(rank))
+	u.r.cfg.Logger.Warn("batch is read "+how, "rank", rank, "key", u.version.Manifest.Key.String(), "error", err)
+}
+
+// attempt reads, verifies and transforms one batch, once.
+func (u *pull) attempt(ctx context.Context, p *plan.Plan, i int) (err error) {
+	b := p.Batch(i)
+	var staging *rdma.Memory
+	if b.Staging > 0 {
+		if staging, err = u.r.staging.acquire(ctx); err != nil {
+			return err
+		}
+		defer func() {
+			if errors.Is(err, errNeverEnded) {
+				u.r.staging.quarantine(staging)
+			} else {
+				u.r.staging.release(staging)
+			}
+		}()
+	}
+	if err := u.read(ctx, p, i, staging); err != nil {
+		return err
+	}
+	u.sums.wire.Add(b.Wire)
+	u.wire.AddBytes(b.Wire)
+	return u.finish(ctx, p, i, staging)
+}
+
+// read brings the bytes of a batch.
+func (u *pull) read(ctx context.Context, p *plan.Plan, i int, staging *rdma.Memory) error {
+	rank := p.Batch(i).Rank
+	ctx, cancel := context.WithTimeoutCause(ctx, u.r.cfg.Stall, &stallError{rank, u.r.cfg.Stall})
+	defer cancel()
+	conn, _, err := u.r.peers.get(ctx, u.version, rank)
+	if err != nil {
+		return because(ctx, err)
+	}
+	transfers, err := u.post(conn, p, i, staging)
+	for _, t := range transfers {
+		err = errors.Join(err, u.await(ctx, t, rank))
+	}
+	if rdma.KindOf(err) != 0 && rdma.KindOf(err) != rdma.ErrRefused {
+		u.r.peers.drop(rank, conn)
+	}
+	return err
+}
+
+// post starts the reads of a batch, one transfer for each memory that it goes to.
+func (u *pull) post(conn rdma.Peer, p *plan.Plan, i int, staging *rdma.Memory) ([]rdma.Transfer, error) {
+	regions := u.version.Ranks[p.Batch(i).Rank].Table.Regions
+	byDest := map[int][]rdma.Segment{}
+	for s := range p.Segments(i) {
+		byDest[s.Dest] = append(byDest[s.Dest], segment(&s, regions))
+	}
+	var transfers []rdma.Transfer
+	for dest, segments := range byDest {
+		memory := staging
+		if dest != plan.Staging {
+			memory = u.slot.Memory(dest)
+		}
+		t, err := conn.Read(memory, segments)
+		if err != nil {
+			return transfers, err
+		}
+		transfers = append(transfers, t)
+	}
+	return transfers, nil
+}
+
+// errNeverEnded marks a transfer that reached no terminal state even after it was aborted.
+var errNeverEnded = errors.New("transfer has not ended since it was aborted")
+
+// abortGrace is how long an aborted transfer may take to end before its memory is given up.
+const abortGrace = 10 * time.Second
+
+// await waits for the terminal state of a transfer, always: memory is free to use only then.
+func (u *pull) await(ctx context.Context, t rdma.Transfer, rank int) error {
+	err := t.Wait(ctx)
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	t.Abort()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
+	defer cancel()
+	if end := t.Wait(grace); grace.Err() != nil && rdma.KindOf(end) == 0 && end != nil {
+		u.quarantine.Store(true)
+		return fmt.Errorf("read from rank %d: %w", rank, errNeverEnded)
+	}
+	return because(ctx, err)
+}
+
+// because tells why the context ended instead of that it did.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && ctx.Err() != nil {
+		return cause
+	}
+	return err
+}
+
+// stallError is the cause of a batch's deadline.
+type stallError struct {
+	rank  int
+	limit time.Duration
+}
+
+func (e *stallError) Error() string {
+	return fmt.Sprintf("read from rank %d: no batch ended within %v", e.rank, e.limit)
+}
+
+func (e *stallError) Unwrap() error { return context.DeadlineExceeded }
+
+// finish verifies what a batch brought and moves it out of staging.
+func (u *pull) finish(ctx context.Context, p *plan.Plan, i int, staging *rdma.Memory) error {
+	select {
+	case u.cpu <- struct{}{}:
+		defer func() { <-u.cpu }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := u.verifyBatch(p, i, staging); err != nil {
+		return err
+	}
+	if staging == nil {
+		return nil
+	}
+	done := u.transform.Work()
+	defer done()
+	for s := range p.Scatters(i) {
+		if err := s.Do(u.slot.Memory(s.Dest).Bytes(), staging.Bytes()); err != nil {
+			return as(PlanRefused, fmt.Errorf("transform what rank %d sent: %w", p.Batch(i).Rank, err))
+		}
+	}
+	return nil
+}
+
+// verifyBatch checks the tiles that a batch brought whole.
+func (u *pull) verifyBatch(p *plan.Plan, i int, staging *rdma.Memory) error {
+	done := u.verify.Work()
+	defer done()
+	for piece := range p.Pieces(i) {
+		memory := staging
+		if piece.Dest != plan.Staging {
+			memory = u.slot.Memory(piece.Dest)
+		}
+		nbytes, err := u.checks.piece(piece, memory.Bytes())
+		if err != nil {
+			return err
+		}
+		u.sums.verified.Add(nbytes)
+		u.verify.AddBytes(nbytes)
+	}
+	return nil
+}
+
+// fill writes the constant regions.
+func (u *pull) fill(p *plan.Plan) error {
+	fills := p.FillOps()
+	for i := range fills {
+		if err := fills[i].Do(u.slot.Memory(fills[i].Dest).Bytes()); err != nil {
+			return as(PlanRefused, fmt.Errorf("fill constant regions: %w", err))
+		}
+	}
+	return nil
+}

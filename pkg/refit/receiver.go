@@ -1,0 +1,137 @@
+package refit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/refit/arena"
+)
+
+// Receiver stages and applies versions on one host, for one or more destination ranks. Its methods may be called from
+// several goroutines; at most one version is staged at a time.
+type Receiver struct {
+	cfg     ReceiverConfig
+	arenas  *arena.Set
+	plans   plans
+	peers   *peers
+	staging *ring
+
+	staged chan struct{} // holds a token while a version is being staged
+	noted  chan struct{} // the status has changed
+
+	mu      sync.Mutex
+	serving messages.Key
+	status  messages.Status
+}
+
+// NewReceiver reserves the arenas and adopts what an earlier life left in them. Errors: see arena.Open.
+func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("make receiver: %w", err)
+	}
+	r := &Receiver{cfg: cfg, staged: make(chan struct{}, 1), noted: make(chan struct{}, 1), peers: newPeers(cfg.Transports, cfg.Logger)}
+	if err := r.openArenas(); err != nil {
+		return nil, as(NoRoom, fmt.Errorf("make receiver %s: %w", cfg.Name, err))
+	}
+	slotBytes := max(1<<20, cfg.StagingBytes/maxStagingSlots)
+	r.staging = newRing(cfg.StagingBytes, slotBytes)
+	r.plans = plans{dests: cfg.Dests, opts: plan.Options{
+		AllowNarrowing: cfg.AllowNarrowing, StagingBytes: slotBytes,
+	}}
+	if s := r.arenas.Serving(); s != nil {
+		r.serving = messages.Key{Run: s.Holds().Run, Version: s.Holds().Version}
+	}
+	r.status = r.firstStatus()
+	return r, nil
+}
+
+// openArenas reserves the arenas and places the parameters of every destination in them.
+func (r *Receiver) openArenas() error {
+	cfg := arena.Config{Root: r.cfg.ArenaRoot, HugePages: r.cfg.HugePages, Logger: r.cfg.Logger}
+	for i := range r.cfg.Dests {
+		cfg.Ranks = append(cfg.Ranks, arenaRank(&r.cfg.Dests[i]))
+	}
+	set, err := arena.Open(cfg)
+	if err != nil {
+		return err
+	}
+	r.arenas = set
+	r.cfg.Dests = slices.Clone(r.cfg.Dests)
+	for i := range r.cfg.Dests {
+		d := &r.cfg.Dests[i]
+		d.Params = slices.Clone(d.Params)
+		if err := placeParams(d, set.Offsets(i)); err != nil {
+			return errors.Join(err, set.Close())
+		}
+	}
+	return nil
+}
+
+// Serving is the version that was applied last, zero before the first.
+func (r *Receiver) Serving() messages.Key {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.serving
+}
+
+// ArenaRoot is the folder in which `current` leads to the version that serves.
+func (r *Receiver) ArenaRoot() string { return r.arenas.Root() }
+
+// Close ends the connections and unmaps the arenas; what serves stays on its file system. Idempotent.
+func (r *Receiver) Close() error {
+	if err := errors.Join(r.peers.close(), r.staging.close(), r.arenas.Close()); err != nil {
+		return fmt.Errorf("close receiver %s: %w", r.cfg.Name, err)
+	}
+	return nil
+}
+
+// ranks lists the destination ranks.
+func (r *Receiver) ranks() []int {
+	ranks := make([]int, len(r.cfg.Dests))
+	for i := range r.cfg.Dests {
+		ranks[i] = r.cfg.Dests[i].Rank
+	}
+	return ranks
+}
+
+// connectAll reaches every rank that a plan reads from, all at once, and counts the transports taken.
+func (r *Receiver) connectAll(ctx context.Context, v *messages.Version, p *plan.Plan) (map[string]int, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Stall)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	taken := map[string]int{}
+	var errs []error
+	for rank := range queuesOf(p) {
+		wg.Go(func() {
+			_, transport, err := r.peers.get(ctx, v, rank)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+				return
+			}
+			taken[transport]++
+		})
+	}
+	wg.Wait()
+	return taken, errors.Join(errs...)
+}
+
+// transportList writes which transports were taken for how many ranks: "local 3, tcp 1".
+func transportList(taken map[string]int) string {
+	text := ""
+	for _, name := range slices.Sorted(maps.Keys(taken)) {
+		if text != "" {
+			text += ", "
+		}
+		text += fmt.Sprintf("%s %d", name, taken[name])
+	}
+	return text
+}

@@ -1,0 +1,293 @@
+package refit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/refit/arena"
+	"github.com/drydock-rl/drydock/pkg/tracing"
+)
+
+// ErrBusy is returned by Stage while another version is being staged. Nothing has changed.
+var ErrBusy = errors.New("another version is being staged")
+
+// Staged is a version that lies complete and verified in an arena that nothing serves from. It ends by Apply or Release.
+type Staged struct {
+	r     *Receiver
+	key   messages.Key
+	slot  *arena.Slot
+	cycle *tracing.Cycle
+	owner bool // the cycle was started here, not by an outer caller
+	stats Stats
+
+	mu   sync.Mutex
+	done bool
+}
+
+// Stats is what staging a version took. All are bytes but Retries and Ranks.
+type Stats struct {
+	Needed     int64 // of shards, each byte counted once
+	Wire       int64 // read over transports
+	Staged     int64 // written to the arenas
+	Verified   int64 // of Wire, checked against a digest
+	Retries    int64 // batches that were read again
+	Ranks      int   // trainer ranks read from
+	Transports string
+	Cold       bool // the plan had to be made
+}
+
+// Key is the version.
+func (s *Staged) Key() messages.Key { return s.key }
+
+// Stats is what staging took.
+func (s *Staged) Stats() Stats { return s.stats }
+
+// Files lists the arena files of the receiver's ranks, in the order of its destinations.
+func (s *Staged) Files() []string {
+	files := make([]string, len(s.r.cfg.Dests))
+	for i := range files {
+		files[i] = s.slot.Path(i)
+	}
+	return files
+}
+
+// Stage brings exactly the version key into an arena that nothing serves from. On error nothing that serves has
+// changed, and the error is a *Failure. A context that carries a remote span of the version's trace makes the cycle
+// part of that trace. Errors: ErrBusy, or a *Failure of any class but the installers'.
+func (r *Receiver) Stage(ctx context.Context, key messages.Key) (*Staged, error) {
+	select {
+	case r.staged <- struct{}{}:
+		defer func() { <-r.staged }()
+	default:
+		return nil, &Failure{Class: Internal, Op: "stage", Model: r.cfg.Model, Key: key, Err: ErrBusy}
+	}
+	ctx, own := tracing.Start(ctx, r.cycleOptions(key))
+	s := &Staged{r: r, key: key, owner: own != nil, cycle: tracing.FromContext(ctx)}
+	finished := false
+	defer func() { // also on a panic below
+		if !finished {
+			own.Finish(tracing.OutcomeAbandoned, nil)
+		}
+	}()
+	err := r.stage(ctx, s)
+	finished = true
+	if err == nil {
+		r.note(func(st *messages.Status) { st.Staging, st.StageState = key, "staged" })
+		return s, nil
+	}
+	failure := &Failure{Class: classOf(err), Op: "stage", Model: r.cfg.Model, Key: key, Err: err}
+	own.Finish(outcomeOf(failure.Class), failure)
+	r.noteFailure(failure)
+	return nil, failure
+}
+
+func outcomeOf(c Class) tracing.Outcome {
+	if c == Superseded || c == Gone {
+		return tracing.OutcomeSuperseded
+	}
+	return tracing.OutcomeFailed
+}
+
+func (r *Receiver) cycleOptions(key messages.Key) tracing.CycleOptions {
+	o := tracing.CycleOptions{
+		Model: r.cfg.Model, Run: key.Run, Version: key.Version, Rank: -1,
+		Tracer: r.cfg.Tracer, Logger: r.cfg.Logger, Metrics: r.cfg.Metrics,
+	}
+	if len(r.cfg.Dests) == 1 {
+		o.Rank = r.cfg.Dests[0].Rank
+		if r.cfg.TP > 0 {
+			o.TP = tracing.Parallel{Rank: o.Rank, Size: r.cfg.TP}
+		}
+	}
+	return o
+}
+
+// stage does the work of Stage under the cycle in ctx.
+func (r *Receiver) stage(ctx context.Context, s *Staged) (err error) {
+	ctx, phase := s.cycle.Phase(ctx, tracing.PhaseStage)
+	defer func() { phase.End(err) }()
+	if serving := r.Serving(); !serving.Less(s.key) && serving != s.key {
+		return as(Backwards, fmt.Errorf("run %d version %d is applied already", serving.Run, serving.Version))
+	}
+	r.note(func(st *messages.Status) { st.Staging, st.StageState = s.key, "assembling" })
+	defer r.note(func(st *messages.Status) { st.Staging, st.StageState = messages.Key{}, "" })
+
+	version, lease, err := r.discover(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer r.giveBack(ctx, lease)
+	ctx, cancel := underLease(ctx, lease)
+	defer cancel()
+	found, err := r.planFor(ctx, s, version)
+	if err != nil {
+		return err
+	}
+	if err := r.checkSources(ctx, s, version, found); err != nil {
+		return err
+	}
+	if err := r.setUp(ctx, s, version, found); err != nil {
+		return err
+	}
+	if err := r.pull(ctx, s, version, found, lease); err != nil {
+		r.arenas.Release(s.slot)
+		return err
+	}
+	return nil
+}
+
+// discover claims the version and reads all that it consists of.
+func (r *Receiver) discover(ctx context.Context, s *Staged) (v *messages.Version, l *messages.Lease, err error) {
+	ctx, span := s.cycle.Stage(ctx, tracing.ControlDiscovery)
+	defer func() { span.End(err) }()
+	l, err = r.cfg.Control.AcquireLease(ctx, s.key, r.cfg.Name)
+	if err != nil {
+		return nil, nil, controlError("claim the version", err)
+	}
+	span.Event(tracing.EventLease)
+	if v, err = r.cfg.Control.Assemble(ctx, s.key); err != nil {
+		r.giveBack(ctx, l)
+		return nil, nil, controlError("assemble the version", err)
+	}
+	return v, l, nil
+}
+
+// controlError marks an error of the control plane with its class.
+func controlError(what string, err error) error {
+	class := ControlPlane
+	for _, k := range []struct {
+		kind  error
+		class Class
+	}{
+		{context.Canceled, Cancelled}, {messages.ErrLeaseLost, LeaseLost}, {messages.ErrContradiction, Torn},
+		{messages.ErrRetired, Gone}, {messages.ErrNotCommitted, Gone}, {messages.ErrAbandoned, Gone}, {messages.ErrFenced, Superseded},
+	} {
+		if errors.Is(err, k.kind) {
+			class = k.class
+			break
+		}
+	}
+	return as(class, fmt.Errorf("%s: %w", what, err))
+}
+
+// errLeaseLost is the cause of a context that ended with its lease.
+var errLeaseLost = errors.New("the lease on the version was lost")
+
+// underLease ends with the lease, and says so.
+func underLease(ctx context.Context, l *messages.Lease) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := make(chan struct{})
+	go func() {
+		select {
+		case <-l.Lost():
+			cancel(as(LeaseLost, fmt.Errorf("%w: %w", errLeaseLost, l.Err())))
+		case <-stop:
+		}
+	}()
+	return ctx, func() { close(stop); cancel(nil) }
+}
+
+// giveBack releases a lease, also when the caller's context has ended.
+func (r *Receiver) giveBack(ctx context.Context, l *messages.Lease) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Stall)
+	defer cancel()
+	if err := l.Release(ctx); err != nil {
+		r.cfg.Logger.Warn("lease not given back; it expires by itself", "key", l.Key().String(), "error", err)
+	}
+}
+
+// planFor finds or makes the plan.
+func (r *Receiver) planFor(ctx context.Context, s *Staged, v *messages.Version) (found *planned, err error) {
+	r.note(func(st *messages.Status) { st.StageState = "planning" })
+	_, span := s.cycle.Stage(ctx, tracing.TransferPlanning)
+	defer func() { span.End(err) }()
+	found, s.stats.Cold, err = r.plans.get(v)
+	if err != nil {
+		return nil, as(PlanRefused, err)
+	}
+	s.cycle.SetCold(s.stats.Cold)
+	stats := found.plan.Stats()
+	s.stats.Needed, s.stats.Staged, s.stats.Ranks = stats.Needed, stats.Written, stats.Ranks
+	span.Set(tracing.AttrSegments.Int64(stats.Segments))
+	return found, nil
+}
+
+// checkSources refuses versions whose ranks contradict each other.
+func (r *Receiver) checkSources(ctx context.Context, s *Staged, v *messages.Version, found *planned) (err error) {
+	_, span := s.cycle.Stage(ctx, tracing.SourcePreparation)
+	defer func() { span.End(err) }()
+	return checkReplicas(found.replicas, found.digests(v))
+}
+
+// setUp takes an arena and connects to all ranks.
+func (r *Receiver) setUp(ctx context.Context, s *Staged, v *messages.Version, found *planned) (err error) {
+	ctx, span := s.cycle.Stage(ctx, tracing.SetupRegistration)
+	defer func() { span.End(err) }()
+	if s.slot, err = r.arenas.Acquire(); err != nil {
+		return as(NoRoom, err)
+	}
+	taken, err := r.connectAll(ctx, v, found.plan)
+	if err != nil {
+		// A rank that can't be reached may have replicas: the pull decides. It is told here because it costs time there.
+		r.cfg.Logger.Warn("not every source can be reached", "key", s.key.String(), "error", err)
+		err = nil
+	}
+	s.stats.Transports = transportList(taken)
+	span.Set(tracing.AttrTransport.String(s.stats.Transports))
+	return nil
+}
+
+// pull reads, verifies, transforms and seals.
+func (r *Receiver) pull(ctx context.Context, s *Staged, v *messages.Version, found *planned, lease *messages.Lease) (err error) {
+	r.note(func(st *messages.Status) { st.StageState = "reading" })
+	u := &pull{r: r, version: v, slot: s.slot, checks: newVerifier(v, found), cpu: make(chan struct{}, r.cfg.Workers)}
+	_, u.verify = s.cycle.StageIdle(ctx, tracing.ReceiveSync)
+	_, u.transform = s.cycle.StageIdle(ctx, tracing.Transformation)
+	wireCtx, wire := s.cycle.Stage(ctx, tracing.WireTransfer)
+	u.wire = wire
+	err = u.run(wireCtx, found.plan)
+	wire.End(err)
+	if err == nil {
+		done := u.transform.Work()
+		err = u.fill(found.plan)
+		done()
+	}
+	u.transform.End(err)
+	if err == nil {
+		done := u.verify.Work()
+		err = r.seal(s, u, lease)
+		done()
+	}
+	u.verify.End(err)
+	if u.quarantine.Load() {
+		err = errors.Join(err, r.arenas.Quarantine(s.slot))
+	}
+	return err
+}
+
+// seal checks what must hold for the whole version, and makes the arena files valid.
+func (r *Receiver) seal(s *Staged, u *pull, lease *messages.Lease) error {
+	s.stats.Wire, s.stats.Verified, s.stats.Retries = u.sums.wire.Load(), u.sums.verified.Load(), u.sums.retries.Load()
+	s.cycle.SetSizes(tracing.Sizes{
+		NeededBytes: s.stats.Needed, WireBytes: s.stats.Wire, VerifiedBytes: s.stats.Verified, StagedBytes: s.stats.Staged,
+	})
+	if !lease.Valid() {
+		return as(LeaseLost, fmt.Errorf("%w while bytes were read", errLeaseLost))
+	}
+	if share := s.stats.verifiedShare(); share < r.cfg.VerifyFloor {
+		return as(Unverified, fmt.Errorf("%d of %d bytes read were verified (%.1f %%), at least %.1f %% are asked for",
+			s.stats.Verified, s.stats.Wire, 100*share, 100*r.cfg.VerifyFloor))
+	}
+	return r.arenas.Seal(s.slot, arena.Version{Model: r.cfg.Model, Run: s.key.Run, Version: s.key.Version})
+}
+
+// verifiedShare is the share of the bytes read that were checked against a digest, 1 when none were read.
+func (s *Stats) verifiedShare() float64 {
+	if s.Wire == 0 {
+		return 1
+	}
+	return float64(s.Verified) / float64(s.Wire)
+}

@@ -1,0 +1,121 @@
+package refit
+
+import (
+	"fmt"
+
+	"github.com/drydock-rl/drydock/internal/tiles"
+	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/plan"
+)
+
+// tileTable is the geometry of a layout's tiles.
+func tileTable(l *messages.Layout) *tiles.Table {
+	t := &tiles.Table{
+		ElSize: make([]int64, len(l.DTypes)), ShapeEnd: l.ShapeEnd, Grid: l.Grid,
+		Source: l.Source, Offset: l.Offset, Box: l.Box, Stride: l.Stride,
+	}
+	for i, d := range l.DTypes {
+		t.ElSize[i] = plan.DType(d).Size()
+	}
+	return t
+}
+
+// tileIndex says where the digests of each shard are, for each rank of a version. It follows from the layouts alone.
+// A rank without a grid has no shards in it: nothing that it serves can be verified.
+type tileIndex [][]tiles.Shard
+
+func newTileIndex(v *messages.Version) tileIndex {
+	index := make(tileIndex, len(v.Ranks))
+	for r := range v.Ranks {
+		if l := v.Ranks[r].Layout; l.Grid != nil {
+			index[r], _ = tileTable(l).Shards()
+		}
+	}
+	return index
+}
+
+// digests are the tile digests of one version.
+type digests struct {
+	index   tileIndex
+	version *messages.Version
+}
+
+// of is the digests of one shard, nil where the rank publishes none.
+func (d *digests) of(rank, shard int) []uint64 {
+	sums := d.version.Ranks[rank].Tiles
+	if sums == nil || d.index[rank] == nil {
+		return nil
+	}
+	rows := d.index[rank]
+	end := len(sums.Digests)
+	if shard+1 < len(rows) {
+		end = rows[shard+1].First
+	}
+	if end > len(sums.Digests) || rows[shard].First > end {
+		return nil
+	}
+	return sums.Digests[rows[shard].First:end]
+}
+
+// verifier compares what was read with what was published.
+type verifier struct {
+	digests
+	names func(rank int, source uint32) string
+}
+
+func newVerifier(v *messages.Version, found *planned) *verifier {
+	return &verifier{digests: digests{found.tiles, v}, names: func(rank int, source uint32) string {
+		return v.Ranks[rank].Layout.Names[source]
+	}}
+}
+
+// piece checks the tiles of a shard that lie whole in a piece of it, where the piece lies in mem, and returns their bytes.
+func (c *verifier) piece(p *plan.Piece, mem []byte) (int64, error) {
+	sums := c.of(p.Rank, p.Shard)
+	if len(sums) == 0 {
+		return 0, nil
+	}
+	row := &c.index[p.Rank][p.Shard]
+	layout := c.version.Ranks[p.Rank].Layout
+	elsize := plan.DType(layout.DTypes[row.Source]).Size()
+	var verified int64
+	var shape [maxDims]int64
+	err := tiles.Within(row.Grid, row.Box, p.Lo, p.Hi, func(i int, lo, hi []int64) error {
+		off, nbytes := p.Off, elsize
+		for d := range lo {
+			off += (lo[d] - p.Lo[d]) * p.Stride[d]
+			shape[d] = hi[d] - lo[d]
+			nbytes *= shape[d]
+		}
+		sum, err := tiles.Digest(mem, off, elsize, shape[:len(lo)], p.Stride)
+		if err != nil {
+			return err
+		}
+		if sum != sums[i] {
+			return as(CorruptTile, &TileError{
+				Rank: p.Rank, Source: c.names(p.Rank, row.Source), Lo: append([]int64(nil), lo...), Hi: append([]int64(nil), hi...),
+				Published: sums[i], Found: sum,
+			})
+		}
+		verified += nbytes
+		return nil
+	})
+	return verified, err
+}
+
+// maxDims is the largest number of dimensions that a source has.
+const maxDims = 8
+
+// TileError is a tile whose bytes are not those that its publisher digested.
+type TileError struct {
+	Rank             int
+	Source           string
+	Lo, Hi           []int64 // [Lo, Hi) in the source's elements
+	Published, Found uint64
+}
+
+// Error names rank, source and box.
+func (e *TileError) Error() string {
+	return fmt.Sprintf("bytes of source %s, box %v to %v, read from rank %d have digest %016x, its publisher says %016x",
+		e.Source, e.Lo, e.Hi, e.Rank, e.Found, e.Published)
+}
