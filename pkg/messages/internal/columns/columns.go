@@ -35,10 +35,13 @@ func AppendDeltas[T Integer](dst []byte, vals []T) []byte {
 	return dst
 }
 
-// Deltas reads a delta column of n values in [0, limit].
+// Deltas reads a delta column of n values in [0, limit]; nil when n is 0.
 func Deltas[T Integer](b []byte, n int, limit int64) ([]T, error) {
 	if err := room(b, n); err != nil {
 		return nil, err
+	}
+	if n == 0 {
+		return nil, rest(b)
 	}
 	vals := make([]T, n)
 	prev := int64(0)
