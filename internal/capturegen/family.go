@@ -31,8 +31,10 @@ type family struct {
 }
 
 func newFamily(sources []Source, config checkpoint.Config, tp int64) *family {
-	f := &family{sources: sources, config: config, tp: tp, index: map[string]int{}, experts: map[string][]int{},
-		used: make([]bool, len(sources)), alias: map[string]string{}, noted: map[string]bool{}}
+	f := &family{
+		sources: sources, config: config, tp: tp, index: map[string]int{}, experts: map[string][]int{},
+		used: make([]bool, len(sources)), alias: map[string]string{}, noted: map[string]bool{},
+	}
 	for i, s := range sources {
 		f.index[s.Name] = i
 		module, _ := splitLast(s.Name)

@@ -24,8 +24,10 @@ func FromSources(sources []Source, config checkpoint.Config, tp int) (*Capture, 
 	}
 	f := newFamily(sources, config, int64(tp))
 	plans := f.params()
-	c := &Capture{Schema: Schema, Engine: "drydock default (vLLM's names)", Family: "generated", ModelType: config.ModelType,
-		Config: config.Raw, Sources: sources, Notes: f.notes}
+	c := &Capture{
+		Schema: Schema, Engine: "drydock default (vLLM's names)", Family: "generated", ModelType: config.ModelType,
+		Config: config.Raw, Sources: sources, Notes: f.notes,
+	}
 	for rank := range tp {
 		x := Case{Arch: config.Arch, TP: tp, Rank: rank, Alias: f.alias, Unread: []int{}, Fills: []Fill{}}
 		for _, p := range plans {
@@ -170,7 +172,8 @@ func narrow(dim, start, length int64) Op {
 // oneExpert is how vLLM's loader of expert stacks takes a source that holds one expert: as a stack of one.
 func oneExpert() []Op {
 	return []Op{
-		{Name: "unsqueeze", Args: []any{int64(0)}}, {Name: "unbind"},
+		{Name: "unsqueeze", Args: []any{int64(0)}},
+		{Name: "unbind"},
 		{Name: "__getitem__", Args: []any{map[string]any{"int": int64(0)}}},
 	}
 }

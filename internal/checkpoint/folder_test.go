@@ -214,7 +214,8 @@ func TestCloseTwice(t *testing.T) {
 func TestConfigForms(t *testing.T) {
 	t.Parallel()
 	nested := ParseConfig(map[string]any{"model_type": "vl", "text_config": map[string]any{
-		"hidden_size": 64.0, "num_attention_heads": 8.0, "tie_word_embeddings": true}})
+		"hidden_size": 64.0, "num_attention_heads": 8.0, "tie_word_embeddings": true,
+	}})
 	if nested.ModelType != "vl" || nested.HeadDim != 8 || nested.KVHeads != 8 || !nested.Tied {
 		t.Errorf("nested %+v", nested)
 	}

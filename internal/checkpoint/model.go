@@ -23,10 +23,14 @@ type model struct {
 }
 
 var (
-	demoModel = model{layers: 9, hidden: 522, heads: 8, kvHeads: 2, headDim: 64, dense: 1056,
-		experts: 18, expertWidth: 352, vocab: 32_013, shardBytes: 48 << 20}
-	tinyModel = model{layers: 3, hidden: 66, heads: 8, kvHeads: 2, headDim: 8, dense: 96,
-		experts: 6, expertWidth: 32, vocab: 1_003, shardBytes: 200 << 10}
+	demoModel = model{
+		layers: 9, hidden: 522, heads: 8, kvHeads: 2, headDim: 64, dense: 1056,
+		experts: 18, expertWidth: 352, vocab: 32_013, shardBytes: 48 << 20,
+	}
+	tinyModel = model{
+		layers: 3, hidden: 66, heads: 8, kvHeads: 2, headDim: 8, dense: 96,
+		experts: 6, expertWidth: 32, vocab: 1_003, shardBytes: 200 << 10,
+	}
 )
 
 // generated is a tensor to make: fill turns a hash into eight bytes of its elements.

@@ -125,8 +125,10 @@ func TestMutateFinite(t *testing.T) {
 func TestMutateWideFloatsAndBools(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
-	exponents := map[safetensors.DType]uint64{safetensors.F32: 0xff80_0000_ff80_0000,
-		safetensors.C64: 0xff80_0000_ff80_0000, safetensors.F64: 0xfff0_0000_0000_0000, safetensors.Bool: 0xfefe_fefe_fefe_fefe}
+	exponents := map[safetensors.DType]uint64{
+		safetensors.F32: 0xff80_0000_ff80_0000,
+		safetensors.C64: 0xff80_0000_ff80_0000, safetensors.F64: 0xfff0_0000_0000_0000, safetensors.Bool: 0xfefe_fefe_fefe_fefe,
+	}
 	for dtype, kept := range exponents {
 		before := random(r, 800)
 		b := slices.Clone(before)

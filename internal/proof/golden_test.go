@@ -125,8 +125,10 @@ type castFile struct {
 	Pairs        []struct{ Src, Dst, SHA256 string }
 }
 
-var torchNames = map[string]safetensors.DType{"float64": safetensors.F64, "float32": safetensors.F32, "float16": safetensors.F16, "bfloat16": safetensors.BF16,
-	"float8_e4m3fn": safetensors.F8E4M3, "float8_e5m2": safetensors.F8E5M2, "float8_e4m3fnuz": safetensors.F8E4M3FNUZ, "float8_e5m2fnuz": safetensors.F8E5M2FNUZ}
+var torchNames = map[string]safetensors.DType{
+	"float64": safetensors.F64, "float32": safetensors.F32, "float16": safetensors.F16, "bfloat16": safetensors.BF16,
+	"float8_e4m3fn": safetensors.F8E4M3, "float8_e5m2": safetensors.F8E5M2, "float8_e4m3fnuz": safetensors.F8E4M3FNUZ, "float8_e5m2fnuz": safetensors.F8E5M2FNUZ,
+}
 
 // Each conversion that the proof knows gives torch's bytes, every NaN standing for any.
 func TestGoldenCasts(t *testing.T) {

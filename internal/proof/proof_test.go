@@ -142,8 +142,10 @@ func TestVerifyRefuses(t *testing.T) {
 			t.Parallel()
 			in := base
 			in.Capture = &capturegen.Capture{Sources: slices.Clone(base.Capture.Sources)}
-			in.Case = &capturegen.Case{TP: 2, Rank: 1, Params: slices.Clone(base.Case.Params), Copies: slices.Clone(base.Case.Copies),
-				Fills: slices.Clone(base.Case.Fills), Alias: maps.Clone(base.Case.Alias)}
+			in.Case = &capturegen.Case{
+				TP: 2, Rank: 1, Params: slices.Clone(base.Case.Params), Copies: slices.Clone(base.Case.Copies),
+				Fills: slices.Clone(base.Case.Fills), Alias: maps.Clone(base.Case.Alias),
+			}
 			test.change(t, &in)
 			if _, err := Verify(t.Context(), in); err == nil || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("got %v, want a message with %q", err, test.says)
@@ -187,8 +189,10 @@ func TestCastsAndFills(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for found, same := range map[string]bool{"\xc0\x7f\x80\x3f\x00\xc0": true, "\xff\xff\x80\x3f\x00\xc0": true,
-		"\x80\x7f\x80\x3f\x00\xc0": false, "\xc0\x7f\x81\x3f\x00\xc0": false, "\xc0\x7f\x80\x3f\x00\x40": false} {
+	for found, same := range map[string]bool{
+		"\xc0\x7f\x80\x3f\x00\xc0": true, "\xff\xff\x80\x3f\x00\xc0": true,
+		"\x80\x7f\x80\x3f\x00\xc0": false, "\xc0\x7f\x81\x3f\x00\xc0": false, "\xc0\x7f\x80\x3f\x00\x40": false,
+	} {
 		if d := want.compare([]byte(found), "a", "p"); (d == nil) != same {
 			t.Errorf("% x: %v", found, d)
 		}

@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -33,15 +34,16 @@ func replay(shape []int64, ops []capturegen.Op) (view, error) {
 	}
 	var list []view // the result of an op that gives several tensors, until the next op picks one
 	for i, op := range ops {
-		if list != nil {
+		switch {
+		case list != nil:
 			v, err = pick(list, op)
 			list = nil
-		} else if several[op.Name] != nil {
+		case several[op.Name] != nil:
 			list, err = several[op.Name](v, op.Args)
-		} else if one[op.Name] != nil {
+		case one[op.Name] != nil:
 			v, err = one[op.Name](v, op.Args)
-		} else {
-			err = fmt.Errorf("unknown view operation")
+		default:
+			err = errors.New("unknown view operation")
 		}
 		if err != nil {
 			return view{}, fmt.Errorf("op %d, %s%v: %w", i, op.Name, op.Args, err)

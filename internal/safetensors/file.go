@@ -48,8 +48,10 @@ func mapFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("open safetensors file %s: found %s, expected a regular file", path, info.Mode().Type())
 	}
 	if info.Size() < lengthBytes { // an empty file can't be mapped
-		return nil, &Error{File: path, Kind: ErrTruncated, Found: fmt.Sprintf("%d bytes", info.Size()),
-			Expected: "8 bytes of header length first"}
+		return nil, &Error{
+			File: path, Kind: ErrTruncated, Found: fmt.Sprintf("%d bytes", info.Size()),
+			Expected: "8 bytes of header length first",
+		}
 	}
 	mapped, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {

@@ -57,8 +57,10 @@ func Parse(name string, r io.ReaderAt, size int64) (*Header, error) {
 // readText returns the JSON, whose length is believed only when the file is that long.
 func readText(name string, r io.ReaderAt, size int64) ([]byte, error) {
 	if size < lengthBytes {
-		return nil, &Error{File: name, Kind: ErrTruncated, Found: fmt.Sprintf("%d bytes", size),
-			Expected: "8 bytes of header length first"}
+		return nil, &Error{
+			File: name, Kind: ErrTruncated, Found: fmt.Sprintf("%d bytes", size),
+			Expected: "8 bytes of header length first",
+		}
 	}
 	var length [lengthBytes]byte
 	if n, err := r.ReadAt(length[:], 0); n < len(length) {
@@ -66,12 +68,16 @@ func readText(name string, r io.ReaderAt, size int64) ([]byte, error) {
 	}
 	nbytes := binary.LittleEndian.Uint64(length[:])
 	if nbytes > MaxHeader {
-		return nil, &Error{File: name, Kind: ErrLimit, Found: fmt.Sprintf("a header of %d bytes", nbytes),
-			Expected: fmt.Sprintf("at most %d (is this a safetensors file?)", MaxHeader)}
+		return nil, &Error{
+			File: name, Kind: ErrLimit, Found: fmt.Sprintf("a header of %d bytes", nbytes),
+			Expected: fmt.Sprintf("at most %d (is this a safetensors file?)", MaxHeader),
+		}
 	}
 	if int64(nbytes) > size-lengthBytes {
-		return nil, &Error{File: name, Kind: ErrTruncated, Found: fmt.Sprintf("%d bytes", size),
-			Expected: fmt.Sprintf("a header of %d bytes after the first 8", nbytes)}
+		return nil, &Error{
+			File: name, Kind: ErrTruncated, Found: fmt.Sprintf("%d bytes", size),
+			Expected: fmt.Sprintf("a header of %d bytes after the first 8", nbytes),
+		}
 	}
 	text := make([]byte, nbytes)
 	if n, err := r.ReadAt(text, lengthBytes); n < len(text) {
@@ -95,8 +101,10 @@ func checkCover(name string, h *Header, size int64) error {
 		end, last = t.Offset+t.Nbytes, "tensor "+t.Name
 	}
 	if end != size {
-		return &Error{File: name, Kind: ErrHole, Found: fmt.Sprintf("%d bytes after %s", size-end, last),
-			Expected: "the file to end there"}
+		return &Error{
+			File: name, Kind: ErrHole, Found: fmt.Sprintf("%d bytes after %s", size-end, last),
+			Expected: "the file to end there",
+		}
 	}
 	return nil
 }
@@ -107,7 +115,9 @@ func misplaced(name string, start int64, t *Tensor, end int64, last string) erro
 	if t.Offset < end {
 		kind = ErrOverlap
 	}
-	return &Error{File: name, Tensor: t.Name, Kind: kind,
+	return &Error{
+		File: name, Tensor: t.Name, Kind: kind,
 		Found:    fmt.Sprintf("data_offsets [%d, %d]", t.Offset-start, t.Offset-start+t.Nbytes),
-		Expected: fmt.Sprintf("a start at %d, where %s ends", end-start, last)}
+		Expected: fmt.Sprintf("a start at %d, where %s ends", end-start, last),
+	}
 }

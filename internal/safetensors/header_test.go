@@ -61,7 +61,7 @@ func TestParseEmpty(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	one := func(dtype, shape, offsets string) string {
-		return fmt.Sprintf(`{"w":{"dtype":"%s","shape":%s,"data_offsets":%s}}`, dtype, shape, offsets)
+		return fmt.Sprintf(`{"w":{"dtype":%q,"shape":%s,"data_offsets":%s}}`, dtype, shape, offsets)
 	}
 	two := func(a, b string) string {
 		return fmt.Sprintf(`{"a":{"dtype":"U8","shape":[4],"data_offsets":%s},"b":{"dtype":"U8","shape":[4],"data_offsets":%s}}`, a, b)

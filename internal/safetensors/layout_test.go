@@ -11,8 +11,13 @@ import (
 func TestLayoutRoundTrip(t *testing.T) {
 	t.Parallel()
 	specs := []Spec{
-		{"bias", BF16, []int64{3}}, {"mask", Bool, []int64{5}}, {"step", I64, nil}, {"none", F32, []int64{0, 4}},
-		{`quoted "näme"`, F32, []int64{2, 2}}, {"fp4", F4, []int64{2, 2}}, {"a", BF16, []int64{1, 2}},
+		{"bias", BF16, []int64{3}},
+		{"mask", Bool, []int64{5}},
+		{"step", I64, nil},
+		{"none", F32, []int64{0, 4}},
+		{`quoted "näme"`, F32, []int64{2, 2}},
+		{"fp4", F4, []int64{2, 2}},
+		{"a", BF16, []int64{1, 2}},
 	}
 	for _, align := range []int64{8, 64, PageAlign} {
 		l, err := NewLayout(specs, map[string]string{"drydock.rank": "3"}, align)
@@ -83,9 +88,17 @@ func TestLayoutRefuses(t *testing.T) {
 		{"twice", []Spec{{"w", U8, nil}, {"w", U8, nil}}, 8, `"w"`},
 		{"reserved", []Spec{{"__metadata__", U8, nil}}, 8, "reserved"},
 		{"dimensions", []Spec{{"w", U8, make([]int64, MaxDims+1)}}, 8, "dimensions"},
-		{"overflow", []Spec{{"v", U8, []int64{math.MaxInt64 / 8}}, {"w", F64, []int64{1 << 57}},
-			{"x", F64, []int64{1 << 57}}, {"y", F64, []int64{1 << 57}}, {"z", F64, []int64{1 << 57}},
-			{"a", F64, []int64{1 << 57}}, {"b", F64, []int64{1 << 57}}, {"c", F64, []int64{1 << 57}}, {"d", F64, []int64{1 << 57}}}, 8, "2^63"},
+		{"overflow", []Spec{
+			{"v", U8, []int64{math.MaxInt64 / 8}},
+			{"w", F64, []int64{1 << 57}},
+			{"x", F64, []int64{1 << 57}},
+			{"y", F64, []int64{1 << 57}},
+			{"z", F64, []int64{1 << 57}},
+			{"a", F64, []int64{1 << 57}},
+			{"b", F64, []int64{1 << 57}},
+			{"c", F64, []int64{1 << 57}},
+			{"d", F64, []int64{1 << 57}},
+		}, 8, "2^63"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -99,8 +112,10 @@ func TestLayoutRefuses(t *testing.T) {
 
 func TestDTypes(t *testing.T) {
 	t.Parallel()
-	widths := map[DType]int64{Bool: 8, U8: 8, I8: 8, I16: 16, U16: 16, I32: 32, U32: 32, I64: 64, U64: 64, F16: 16, BF16: 16,
-		F32: 32, F64: 64, F8E4M3: 8, F8E5M2: 8, F8E4M3FNUZ: 8, F8E5M2FNUZ: 8, F8E8M0: 8, F4: 4, F6E2M3: 6, F6E3M2: 6, C64: 64}
+	widths := map[DType]int64{
+		Bool: 8, U8: 8, I8: 8, I16: 16, U16: 16, I32: 32, U32: 32, I64: 64, U64: 64, F16: 16, BF16: 16,
+		F32: 32, F64: 64, F8E4M3: 8, F8E5M2: 8, F8E4M3FNUZ: 8, F8E5M2FNUZ: 8, F8E8M0: 8, F4: 4, F6E2M3: 6, F6E3M2: 6, C64: 64,
+	}
 	if len(widths) != 22 || len(bits) != len(widths) {
 		t.Errorf("%d dtypes tested, %d known, 22 in the format", len(widths), len(bits))
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -55,8 +56,10 @@ func (p *parser) parse(text []byte, h *Header) error {
 
 func (p *parser) checkName(name string, seen map[string]bool) error {
 	if len(name) > MaxName {
-		return &Error{File: p.file, Tensor: name[:32] + "…", Kind: ErrLimit, Found: fmt.Sprintf("a name of %d bytes", len(name)),
-			Expected: fmt.Sprintf("at most %d", MaxName)}
+		return &Error{
+			File: p.file, Tensor: strings.ToValidUTF8(name[:32], "") + "…", Kind: ErrLimit, Found: fmt.Sprintf("a name of %d bytes", len(name)),
+			Expected: fmt.Sprintf("at most %d", MaxName),
+		}
 	}
 	if seen[name] {
 		return &Error{File: p.file, Tensor: name, Kind: ErrDuplicate, Found: "a second entry", Expected: "one"}
@@ -110,7 +113,8 @@ func (p *parser) tensor(name string) (Tensor, error) {
 	if len(seen) != 3 || len(offsets) != 2 {
 		return t, p.bad(name, "an entry without dtype, shape or a pair of data_offsets")
 	}
-	return t, p.place(&t, offsets[0], offsets[1])
+	err = p.place(&t, offsets[0], offsets[1])
+	return t, err
 }
 
 // place checks the range [lo, hi) of t against file, dtype and shape, and makes it absolute.
@@ -124,12 +128,16 @@ func (p *parser) place(t *Tensor, lo, hi int64) error {
 	}
 	room := p.size - p.start
 	if lo < 0 || hi < lo || hi > room {
-		return &Error{File: p.file, Tensor: t.Name, Kind: ErrRange, Found: fmt.Sprintf("data_offsets [%d, %d]", lo, hi),
-			Expected: fmt.Sprintf("a range within the file's %d tensor bytes (is the file truncated?)", room)}
+		return &Error{
+			File: p.file, Tensor: t.Name, Kind: ErrRange, Found: fmt.Sprintf("data_offsets [%d, %d]", lo, hi),
+			Expected: fmt.Sprintf("a range within the file's %d tensor bytes (is the file truncated?)", room),
+		}
 	}
 	if hi-lo != nbytes {
-		return &Error{File: p.file, Tensor: t.Name, Kind: ErrLength, Found: fmt.Sprintf("data_offsets [%d, %d], %d bytes", lo, hi, hi-lo),
-			Expected: fmt.Sprintf("%d bytes for %s %v", nbytes, t.DType, t.Shape)}
+		return &Error{
+			File: p.file, Tensor: t.Name, Kind: ErrLength, Found: fmt.Sprintf("data_offsets [%d, %d], %d bytes", lo, hi, hi-lo),
+			Expected: fmt.Sprintf("%d bytes for %s %v", nbytes, t.DType, t.Shape),
+		}
 	}
 	t.Offset, t.Nbytes = p.start+lo, nbytes
 	return nil
@@ -200,6 +208,8 @@ func (p *parser) delim(where string, want json.Delim) error {
 }
 
 func (p *parser) bad(where, found string) error {
-	return &Error{File: p.file, Tensor: where, Kind: ErrJSON, Found: found,
-		Expected: `{"name": {"dtype": …, "shape": […], "data_offsets": [lo, hi]}, …}`}
+	return &Error{
+		File: p.file, Tensor: where, Kind: ErrJSON, Found: found,
+		Expected: `{"name": {"dtype": …, "shape": […], "data_offsets": [lo, hi]}, …}`,
+	}
 }

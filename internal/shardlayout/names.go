@@ -6,8 +6,10 @@ import "strings"
 // column-parallel linears of Megatron) and by input columns (dimension 1, the row-parallel ones). Weights
 // are stored [out, in]. w1, w3 and w2 are Mixtral's names of gate, up and down.
 var (
-	rowCut = map[string]bool{"q_proj": true, "k_proj": true, "v_proj": true, "gate_proj": true, "up_proj": true,
-		"w1": true, "w3": true, "embed_tokens": true, "lm_head": true}
+	rowCut = map[string]bool{
+		"q_proj": true, "k_proj": true, "v_proj": true, "gate_proj": true, "up_proj": true,
+		"w1": true, "w3": true, "embed_tokens": true, "lm_head": true,
+	}
 	columnCut = map[string]bool{"o_proj": true, "down_proj": true, "w2": true}
 )
 

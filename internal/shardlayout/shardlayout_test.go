@@ -105,8 +105,11 @@ func TestCutRefuses(t *testing.T) {
 func TestCutCovers(t *testing.T) {
 	t.Parallel()
 	sources := []Source{
-		{"model.embed_tokens.weight", []int64{13, 3}, 2}, {"a.o_proj.weight", []int64{3, 10}, 4}, {"s", nil, 8},
-		{"z", []int64{0}, 2}, {"norm.weight", []int64{7}, 2},
+		{"model.embed_tokens.weight", []int64{13, 3}, 2},
+		{"a.o_proj.weight", []int64{3, 10}, 4},
+		{"s", nil, 8},
+		{"z", []int64{0}, 2},
+		{"norm.weight", []int64{7}, 2},
 	}
 	for _, kind := range []Kind{FSDP, TP, HSDP} {
 		for _, n := range []int{1, 2, 3, 4, 6, 16} {
