@@ -248,14 +248,14 @@ func (a *assembler) uncovered(i int, next []int32, use int) {
 	u := &a.g.uses[i]
 	d := &a.p.dests[u.dest]
 	param := d.Params[d.Copies[u.copy].Param].Name
-	holes := a.p.t.holes(a.p.t.classOf[u.source], a.p.o.Exclude, &a.g.geoms[u.geom].w)
+	holes := a.p.t.holes(a.p.t.classOf[u.source], a.p.o.Exclude, a.g.geoms[u.geom].walks)
 	for _, h := range holes {
 		a.g.refused.add(&Fault{Err: ErrUncovered, Rank: d.Rank, Param: param, Source: a.p.t.names[u.source], Copy: int(u.copy), Box: h})
 	}
 }
 
 // holes returns the boxes of a class's source that a walk needs and no shard holds, in published coordinates.
-func (t *Table) holes(id uint32, exclude func(int) bool, w *walk) [][]int64 {
+func (t *Table) holes(id uint32, exclude func(int) bool, walks []walk) [][]int64 {
 	c := t.classes[id]
 	list := t.class(id)
 	if exclude != nil {
@@ -275,7 +275,11 @@ func (t *Table) holes(id uint32, exclude func(int) bool, w *walk) [][]int64 {
 		}
 		rest = left
 	}
-	lats, _ := newResolver(shape).resolve(w)
+	var lats []lattice
+	for i := range walks {
+		l, _ := newResolver(shape).resolve(&walks[i])
+		lats = append(lats, l...)
+	}
 	var out [][]int64
 	for i := range rest {
 		hull, found := box{}, false

@@ -59,6 +59,7 @@ type geomKey struct {
 	from   DType
 	to     DType
 	ndim   uint8
+	copies bool
 	ops    *Op
 	nops   int
 	dims   *int64
@@ -191,7 +192,7 @@ func (g *gatherer) copy(dest, k int) {
 		g.fault(dest, p.Name, c.Source, k, ErrUnknownSource, "")
 		return
 	}
-	geom, err := g.geometry(source, c, p)
+	geom, err := g.geometry(d, source, c, p)
 	if err != nil {
 		g.refused.add(&Fault{Err: err, Rank: d.Rank, Param: p.Name, Source: c.Source, Copy: k})
 		return
@@ -208,9 +209,9 @@ func (g *gatherer) copy(dest, k int) {
 }
 
 // geometry numbers what a copy does, apart from where.
-func (g *gatherer) geometry(source uint32, c *Copy, p *Param) (uint32, error) {
+func (g *gatherer) geometry(d *Dest, source uint32, c *Copy, p *Param) (uint32, error) {
 	from := g.t.dtypes[source]
-	key := geomKey{shape: g.t.shapeOf[source], from: from, to: p.DType, ndim: uint8(len(c.Shape)), nops: len(c.Ops)}
+	key := geomKey{shape: g.t.shapeOf[source], from: from, to: p.DType, ndim: uint8(len(c.Shape)), nops: len(c.Ops), copies: d.Reorders}
 	if len(c.Ops) > 0 {
 		key.ops = &c.Ops[0]
 	}
@@ -226,11 +227,14 @@ func (g *gatherer) geometry(source uint32, c *Copy, p *Param) (uint32, error) {
 	if id, ok := g.known[key]; ok {
 		return id, nil
 	}
-	u, reach, err := g.newUse(source, c, p)
+	u, reach, err := g.newUse(d, source, c, p)
 	if err != nil {
 		return 0, err
 	}
-	g.row = u.w.row(append(g.row[:0], int64(u.from), int64(u.to), reach))
+	g.row = append(g.row[:0], int64(u.from), int64(u.to), reach)
+	for i := range u.walks {
+		g.row = u.walks[i].row(g.row)
+	}
 	id, fresh := g.rows.id(g.row)
 	if fresh {
 		g.geoms = append(g.geoms, u)
@@ -242,9 +246,17 @@ func (g *gatherer) geometry(source uint32, c *Copy, p *Param) (uint32, error) {
 
 // newUse replays the copy's view and pairs it with its destination. reach is the number of elements from
 // the destination's first to past its last; 0 when nothing is copied.
-func (g *gatherer) newUse(source uint32, c *Copy, p *Param) (u use, reach int64, err error) {
+func (g *gatherer) newUse(d *Dest, source uint32, c *Copy, p *Param) (u use, reach int64, err error) {
 	from := g.t.dtypes[source]
-	v, err := view.Replay(g.t.shapes.row(g.t.shapeOf[source]), c.Ops, from.String())
+	replay := view.Replay
+	var stages []view.Stage
+	if d.Reorders {
+		replay = func(shape []int64, ops []Op, dtype string) (v view.View, err error) {
+			v, stages, err = view.ReplayCopies(shape, ops, dtype)
+			return v, err
+		}
+	}
+	v, err := replay(g.t.shapes.row(g.t.shapeOf[source]), c.Ops, from.String())
 	if err != nil {
 		return u, 0, fmt.Errorf("%w: %w", ErrView, err)
 	}
@@ -256,7 +268,18 @@ func (g *gatherer) newUse(source uint32, c *Copy, p *Param) (u use, reach int64,
 		return u, 0, err
 	}
 	lead := len(c.Shape) - v.NDim
-	return use{w: walkOf(&v, c.Stride[lead:], p.DType.Size()), from: from, to: p.DType}, reach, nil
+	walks := []walk{walkOf(&v, c.Stride[lead:], p.DType.Size())}
+	for i := len(stages) - 1; i >= 0; i-- {
+		var before []walk
+		for k := range walks {
+			var ok bool
+			if before, ok = walks[k].through(&stages[i], before); !ok {
+				return u, 0, fmt.Errorf("%w: the reordering falls into more than %d parts", ErrLimit, maxPieces)
+			}
+		}
+		walks = before
+	}
+	return use{walks: walks, from: from, to: p.DType}, reach, nil
 }
 
 // sameShape lets a copy have leading dimensions of size 1 that the view lacks, as torch's copy_ does.

@@ -1,23 +1,328 @@
 package plan
 
-import "errors"
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// CaptureSchema names the file format that DecodeCapture reads.
+const CaptureSchema = "drydock.capture.v1"
+
+// Limits of a capture. The largest known one has 24,000 copies.
+const (
+	maxCaptureBytes  = 1 << 30 // of JSON, once decompressed
+	maxCaptureCases  = 1 << 14
+	maxCaptureItems  = 1 << 22 // sources, or parameters, copies or fills of one case
+	maxCaptureOps    = 64      // of one copy
+	maxCaptureName   = 1 << 12 // bytes
+	maxCaptureReason = 1 << 14 // bytes
+)
+
+// ErrCapture is wrapped by every error about a capture's form. Nothing of it is kept.
+var ErrCapture = errors.New("bad capture")
 
 // Capture is a decoded drydock.capture.v1 file: what real loaders copy where, per simulated rank.
 type Capture struct {
-	Engine, Family, Arch string
-	Cases                []CaptureCase
+	Engine  string
+	Family  string
+	Config  json.RawMessage
+	Sources []CaptureSource
+	Cases   []CaptureCase
 }
 
-// CaptureCase names one simulated rank.
+// CaptureSource is one tensor of the checkpoint.
+type CaptureSource struct {
+	Name  string
+	DType DType
+	Shape []int64
+}
+
+// CaptureCase is one simulated rank.
 type CaptureCase struct {
+	Arch     string
 	TP, Rank int
-	EP       bool
+	EP       bool // expert parallel over the same ranks
+	Params   []CaptureParam
+	Copies   []Copy
+	Fills    []Fill
+	Alias    map[string]string
+	Unread   []string // sources that the rank does not read
+}
+
+// CaptureParam is a parameter with the digests of its bytes after the real loader ran, hex.
+type CaptureParam struct {
+	Param
+	XXH3   string
+	SHA256 string
 }
 
 // DecodeCapture reads a capture, gzipped or not, within limits.
-func DecodeCapture(b []byte) (*Capture, error) { return nil, errors.New("plan: not built yet") }
+func DecodeCapture(b []byte) (*Capture, error) {
+	if len(b) > 2 && b[0] == 0x1f && b[1] == 0x8b {
+		z, err := gzip.NewReader(bytes.NewReader(b))
+		if err != nil {
+			return nil, fmt.Errorf("plan: %w: gzip: %w", ErrCapture, err)
+		}
+		if b, err = io.ReadAll(io.LimitReader(z, maxCaptureBytes+1)); err != nil {
+			return nil, fmt.Errorf("plan: %w: gzip: %w", ErrCapture, err)
+		}
+	}
+	if len(b) > maxCaptureBytes {
+		return nil, fmt.Errorf("plan: %w: more than %d bytes of JSON", ErrCapture, maxCaptureBytes)
+	}
+	var f captureFile
+	if err := json.Unmarshal(b, &f); err != nil {
+		return nil, fmt.Errorf("plan: %w: %w", ErrCapture, err)
+	}
+	d := captureDecoder{ops: map[string][]Op{}, lists: map[string][]int64{}}
+	c, err := d.file(&f)
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w: %w", ErrCapture, err)
+	}
+	return c, nil
+}
 
-// Dest returns what the given rank needs. Parameters are not laid out: every Offset is 0.
+// Case returns the simulated rank, if the capture has it.
+func (c *Capture) Case(tp, rank int, ep bool) (*CaptureCase, bool) {
+	for i := range c.Cases {
+		if k := &c.Cases[i]; k.TP == tp && k.Rank == rank && k.EP == ep {
+			return k, true
+		}
+	}
+	return nil, false
+}
+
+// Dest returns what the given rank needs. Parameters are not laid out: every Offset is 0. Copies share
+// their slices with the capture.
 func (c *Capture) Dest(tp, rank int, ep bool) (Dest, error) {
-	return Dest{}, errors.New("plan: not built yet")
+	k, ok := c.Case(tp, rank, ep)
+	if !ok {
+		return Dest{}, fmt.Errorf("plan: capture of %q has no case for tensor parallel %d, rank %d, expert parallel %t", c.Family, tp, rank, ep)
+	}
+	d := Dest{Rank: k.Rank, Reorders: true, Copies: k.Copies, Fills: k.Fills, Alias: k.Alias}
+	for i := range k.Params {
+		d.Params = append(d.Params, k.Params[i].Param)
+	}
+	return d, nil
+}
+
+// LayOut places the parameters one after the other, each at a multiple of align bytes (0: 256), and
+// returns the bytes of the arena.
+func (d *Dest) LayOut(align int64) int64 {
+	if align <= 0 {
+		align = 256
+	}
+	at := int64(0)
+	for i := range d.Params {
+		q := &d.Params[i]
+		if q.Excluded != "" {
+			continue
+		}
+		at = (at + align - 1) / align * align
+		q.Offset = at
+		at += q.nbytes()
+	}
+	return at
+}
+
+type captureFile struct {
+	Schema  string          `json:"schema"`
+	Engine  string          `json:"engine"`
+	Family  string          `json:"family"`
+	Config  json.RawMessage `json:"config"`
+	Sources []struct {
+		Name  string  `json:"name"`
+		DType string  `json:"dtype"`
+		Shape []int64 `json:"shape"`
+	} `json:"sources"`
+	Cases []captureCaseFile `json:"cases"`
+}
+
+type captureCaseFile struct {
+	Arch   string `json:"arch"`
+	TP     int    `json:"tp"`
+	Rank   int    `json:"rank"`
+	EP     bool   `json:"ep"`
+	Params []struct {
+		Name     string  `json:"name"`
+		DType    string  `json:"dtype"`
+		Shape    []int64 `json:"shape"`
+		XXH3     string  `json:"xxh3_64"`
+		SHA256   string  `json:"sha256"`
+		Excluded *string `json:"excluded"`
+	} `json:"params"`
+	Copies [][]json.RawMessage `json:"copies"`
+	Fills  [][]json.RawMessage `json:"fills"`
+	Alias  map[string]string   `json:"alias"`
+	Unread []int               `json:"unread"`
+}
+
+// captureDecoder shares equal op-chains and lists between copies: there are thousands of copies and
+// dozens of shapes, and the planner knows what it has seen by identity.
+type captureDecoder struct {
+	ops   map[string][]Op
+	lists map[string][]int64
+}
+
+func (d *captureDecoder) file(f *captureFile) (*Capture, error) {
+	if f.Schema != CaptureSchema {
+		return nil, fmt.Errorf("schema %q, expected %q", f.Schema, CaptureSchema)
+	}
+	if len(f.Cases) > maxCaptureCases || len(f.Sources) > maxCaptureItems {
+		return nil, fmt.Errorf("%w: %d cases, %d sources", ErrLimit, len(f.Cases), len(f.Sources))
+	}
+	c := &Capture{Engine: f.Engine, Family: f.Family, Config: f.Config}
+	for i := range f.Sources {
+		s := &f.Sources[i]
+		dt, err := ParseDType(s.DType)
+		if err == nil {
+			err = saneTensor(s.Name, s.Shape)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("source %d: %w", i, err)
+		}
+		c.Sources = append(c.Sources, CaptureSource{s.Name, dt, s.Shape})
+	}
+	for i := range f.Cases {
+		k, err := d.oneCase(&f.Cases[i], c.Sources)
+		if err != nil {
+			return nil, fmt.Errorf("case %d (tp %d, rank %d): %w", i, f.Cases[i].TP, f.Cases[i].Rank, err)
+		}
+		c.Cases = append(c.Cases, k)
+	}
+	return c, nil
+}
+
+func saneTensor(name string, shape []int64) error {
+	if len(name) > maxCaptureName {
+		return fmt.Errorf("%w: a name of %d bytes", ErrLimit, len(name))
+	}
+	if len(shape) > maxSourceDims {
+		return fmt.Errorf("%w: %q has %d dimensions, at most %d", ErrLimit, name, len(shape), maxSourceDims)
+	}
+	n, ok := int64(1), true
+	for _, s := range shape {
+		if s < 0 {
+			return fmt.Errorf("%q has shape %v", name, shape)
+		}
+		if n, ok = mul(n, max(s, 1)); !ok {
+			return fmt.Errorf("the elements of %q%v overflow", name, shape)
+		}
+	}
+	return nil
+}
+
+func (d *captureDecoder) oneCase(f *captureCaseFile, sources []CaptureSource) (k CaptureCase, err error) {
+	k = CaptureCase{Arch: f.Arch, TP: f.TP, Rank: f.Rank, EP: f.EP, Alias: f.Alias}
+	if len(f.Params) > maxCaptureItems || len(f.Copies) > maxCaptureItems || len(f.Fills) > maxCaptureItems {
+		return k, fmt.Errorf("%w: %d parameters, %d copies, %d fills", ErrLimit, len(f.Params), len(f.Copies), len(f.Fills))
+	}
+	for i := range f.Params {
+		p := &f.Params[i]
+		dt, err := ParseDType(p.DType)
+		if err == nil {
+			err = saneTensor(p.Name, p.Shape)
+		}
+		if err != nil && p.Excluded == nil {
+			return k, fmt.Errorf("parameter %d: %w", i, err)
+		}
+		q := CaptureParam{Param: Param{Name: p.Name, DType: dt, Shape: p.Shape}, XXH3: p.XXH3, SHA256: p.SHA256}
+		if p.Excluded != nil {
+			if len(*p.Excluded) > maxCaptureReason {
+				return k, fmt.Errorf("parameter %d: %w: a reason of %d bytes", i, ErrLimit, len(*p.Excluded))
+			}
+			if q.Excluded = *p.Excluded; q.Excluded == "" {
+				q.Excluded = "no reason given"
+			}
+		}
+		k.Params = append(k.Params, q)
+	}
+	k.Copies = make([]Copy, len(f.Copies))
+	for i, raw := range f.Copies {
+		if err := d.copy(raw, sources, &k.Copies[i]); err != nil {
+			return k, fmt.Errorf("copy %d: %w", i, err)
+		}
+	}
+	for i, raw := range f.Fills {
+		fill, err := d.fill(raw)
+		if err != nil {
+			return k, fmt.Errorf("fill %d: %w", i, err)
+		}
+		k.Fills = append(k.Fills, fill)
+	}
+	for _, s := range f.Unread {
+		if s < 0 || s >= len(sources) {
+			return k, fmt.Errorf("unread source %d of %d", s, len(sources))
+		}
+		k.Unread = append(k.Unread, sources[s].Name)
+	}
+	return k, nil
+}
+
+// copy decodes [source, ops, param, offset, shape, stride].
+func (d *captureDecoder) copy(raw []json.RawMessage, sources []CaptureSource, c *Copy) (err error) {
+	if len(raw) != 6 {
+		return fmt.Errorf("%d values, expected 6", len(raw))
+	}
+	source, err := parseInt(raw[0])
+	if err != nil || source < 0 || source >= int64(len(sources)) {
+		return fmt.Errorf("source %.20s of %d", raw[0], len(sources))
+	}
+	c.Source = sources[source].Name
+	ops, ok := d.ops[string(raw[1])]
+	if !ok {
+		if ops, err = DecodeOps(raw[1]); err != nil {
+			return err
+		}
+		d.ops[string(raw[1])] = ops
+	}
+	c.Ops = ops
+	c.Param, c.Offset, c.Shape, c.Stride, err = d.region(raw[2:])
+	return err
+}
+
+// region decodes param, offset, shape, stride.
+func (d *captureDecoder) region(raw []json.RawMessage) (param int, off int64, shape, stride []int64, err error) {
+	p, err := parseInt(raw[0])
+	if err != nil {
+		return 0, 0, nil, nil, err
+	}
+	if off, err = parseInt(raw[1]); err != nil {
+		return 0, 0, nil, nil, err
+	}
+	if shape, err = d.list(raw[2]); err != nil {
+		return 0, 0, nil, nil, err
+	}
+	stride, err = d.list(raw[3])
+	return int(p), off, shape, stride, err
+}
+
+func (d *captureDecoder) list(raw json.RawMessage) ([]int64, error) {
+	if l, ok := d.lists[string(raw)]; ok {
+		return l, nil
+	}
+	var l []int64
+	if err := json.Unmarshal(raw, &l); err != nil {
+		return nil, err
+	}
+	if len(l) > maxWalk {
+		return nil, fmt.Errorf("%w: %d dimensions", ErrLimit, len(l))
+	}
+	d.lists[string(raw)] = l
+	return l, nil
+}
+
+// fill decodes [param, offset, shape, stride, value].
+func (d *captureDecoder) fill(raw []json.RawMessage) (f Fill, err error) {
+	if len(raw) != 5 {
+		return f, fmt.Errorf("%d values, expected 5", len(raw))
+	}
+	if f.Param, f.Offset, f.Shape, f.Stride, err = d.region(raw); err != nil {
+		return f, err
+	}
+	return f, json.Unmarshal(raw[4], &f.Value)
 }

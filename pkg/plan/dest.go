@@ -59,9 +59,12 @@ type Fill struct {
 
 // Dest is what one destination rank needs.
 type Dest struct {
-	Rank   int
-	Params []Param
-	Copies []Copy
-	Fills  []Fill
-	Alias  map[string]string // other name: name in Params with the same storage
+	Rank int
+	// Reorders lets op-chains copy elements on the way (a reshape of a transposed tensor, index_select), as
+	// captures of real loaders do. Without it such an operation is refused by name.
+	Reorders bool
+	Params   []Param
+	Copies   []Copy
+	Fills    []Fill
+	Alias    map[string]string // other name: name in Params with the same storage
 }

@@ -21,7 +21,7 @@ func (p *Plan) sum(g *gatherer) {
 	s.Ranks = len(ranks)
 	for i := range g.uses {
 		u := &g.geoms[g.uses[i].geom]
-		s.Written += u.w.nelems() * u.to.Size()
+		s.Written += u.nelems() * u.to.Size()
 	}
 	for i := range p.fills {
 		n := int64(len(p.fills[i].Pattern))

@@ -66,10 +66,19 @@ type templatePiece struct {
 	stride []int64 // bytes
 }
 
-// use is one copy of the source, ready for cutting: its walk, and the cast if its type differs.
+// use is one copy of the source, ready for cutting: its walks, one unless the capture reorders elements,
+// and the cast if its type differs.
 type use struct {
-	w        walk
+	walks    []walk
 	from, to DType
+}
+
+func (u *use) nelems() int64 {
+	n := int64(0)
+	for i := range u.walks {
+		n += u.walks[i].nelems()
+	}
+	return n
 }
 
 // hit is the part of a use that one slot serves.
@@ -121,11 +130,15 @@ func (b *builder) resolve() bool {
 	r := newResolver(b.s.joint)
 	b.parts = b.parts[:0]
 	for i := range b.uses {
-		out, ok := r.resolve(&b.uses[i].w)
-		if !ok {
-			return false
+		var lats []lattice
+		for k := range b.uses[i].walks {
+			out, ok := r.resolve(&b.uses[i].walks[k])
+			if !ok {
+				return false
+			}
+			lats = append(lats, out...)
 		}
-		b.parts = append(b.parts, append([]lattice(nil), out...))
+		b.parts = append(b.parts, lats)
 	}
 	return true
 }
@@ -144,7 +157,7 @@ func (b *builder) cover() {
 		}
 	}
 	for u := range b.uses {
-		if held[u] != b.uses[u].w.nelems() {
+		if held[u] != b.uses[u].nelems() {
 			b.t.short = u + 1
 			return
 		}

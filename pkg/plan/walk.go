@@ -40,6 +40,49 @@ func (w *walk) push(size, src, dst int64) {
 	w.n++
 }
 
+// through follows a walk over a stage back to the tensor that the stage was made of.
+func (w *walk) through(st *view.Stage, out []walk) ([]walk, bool) {
+	if len(st.Shape) == 0 {
+		c := *w
+		c.src = st.Parts[0].Offset
+		return append(out, c), true
+	}
+	lats, ok := newResolver(st.Shape).resolve(w)
+	if !ok {
+		return nil, false
+	}
+	for i := range lats {
+		for k := range st.Parts {
+			p := &st.Parts[k]
+			b := box{n: len(st.Shape)}
+			copy(b.lo[:], p.Lo)
+			copy(b.hi[:], p.Hi)
+			for _, l := range lats[i].cut(&b, nil) {
+				out = append(out, l.via(p))
+			}
+		}
+	}
+	return out, len(out) <= maxPieces
+}
+
+// via maps a lattice of a stage's coordinates to the tensor before.
+func (l *lattice) via(p *view.Part) walk {
+	c := walk{src: p.Offset, dst: l.dst}
+	for d, s := range p.Stride {
+		c.src += l.at[d] * s
+	}
+	for j := range l.n {
+		stride := int64(0)
+		for d, s := range p.Stride {
+			stride += l.step[j][d] * s
+		}
+		if l.size[j] > 1 {
+			c.push(l.size[j], stride, l.dstStride[j])
+		}
+	}
+	return c
+}
+
 func (w *walk) nelems() int64 {
 	n := int64(1)
 	for _, s := range w.size[:w.n] {

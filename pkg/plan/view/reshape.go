@@ -19,7 +19,10 @@ func (s *state) reshape(args []Arg) *Error {
 		return err
 	}
 	if !s.regroup(shape) {
-		return copies("shape %v does not fit the strides of %s", shape, s.String())
+		if err := s.copied(copies("shape %v does not fit the strides of %s", shape, s.String())); err != nil {
+			return err
+		}
+		s.regroup(shape)
 	}
 	return nil
 }
@@ -158,7 +161,10 @@ func (s *state) flatten(args []Arg) *Error {
 	}
 	shape = append(append(shape, n), s.Shape[last+1:s.NDim]...)
 	if !s.regroup(shape) {
-		return copies("dimensions %d to %d of %s don't lie without a gap", first, last, s.String())
+		if err := s.copied(copies("dimensions %d to %d of %s don't lie without a gap", first, last, s.String())); err != nil {
+			return err
+		}
+		s.regroup(shape)
 	}
 	return nil
 }
@@ -209,9 +215,16 @@ func (s *state) contiguous(args []Arg) *Error {
 		return unsupported("a memory format")
 	}
 	if !s.Contiguous() {
-		return copies("%s is not contiguous", s.String())
+		return s.copied(copies("%s is not contiguous", s.String()))
 	}
 	return nil
+}
+
+func (s *state) clone(args []Arg) *Error {
+	if len(args) != 0 {
+		return unsupported("a memory format")
+	}
+	return s.copied(copies("its result is not a view of the source"))
 }
 
 func (s *state) squeeze(args []Arg) *Error {

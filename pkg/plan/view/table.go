@@ -35,6 +35,8 @@ func init() { // not a literal: refuse reads the table's neighbours, and the com
 		"squeeze":          (*state).squeeze,
 		"unsqueeze":        (*state).unsqueeze,
 		"contiguous":       (*state).contiguous,
+		"clone":            (*state).clone,
+		"index_select":     (*state).indexSelect,
 		"detach":           (*state).same,
 		"alias":            (*state).same,
 		"expand":           (*state).expand,
@@ -51,7 +53,7 @@ func init() { // not a literal: refuse reads the table's neighbours, and the com
 // elsewhere holds operations that are known, and why they can't be planned.
 var elsewhere = map[string]Reason{
 	"as_strided": Unsupported, "unfold": Unsupported, "view_as_real": Unsupported, "view_as_complex": Unsupported,
-	"clone": Copies, "index_select": Copies, "take": Copies, "gather": Copies, "masked_select": Copies, "repeat": Copies,
+	"take": Copies, "gather": Copies, "masked_select": Copies, "repeat": Copies,
 	"tile": Copies, "flip": Copies, "roll": Copies, "cat": Copies, "stack": Copies, "neg": Copies, "abs": Copies,
 	"add": Copies, "sub": Copies, "mul": Copies, "div": Copies, "exp": Copies, "int": Copies, "long": Copies,
 	"bool": Copies, "repeat_interleave": Copies, "index_put": Copies, "where": Copies, "zero_": Copies,

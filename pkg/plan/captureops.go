@@ -1,0 +1,143 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
+// DecodeOps reads an op-chain as captures and golden files write it: a list of [name, arguments].
+func DecodeOps(raw []byte) ([]Op, error) {
+	var list []json.RawMessage
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("ops: %w", err)
+	}
+	if len(list) > maxCaptureOps {
+		return nil, fmt.Errorf("%w: %d operations in a chain", ErrLimit, len(list))
+	}
+	ops := make([]Op, len(list))
+	for i, r := range list {
+		if err := decodeOp(r, &ops[i]); err != nil {
+			return nil, fmt.Errorf("op %d: %w", i, err)
+		}
+	}
+	return ops, nil
+}
+
+func decodeOp(raw []byte, op *Op) error {
+	var parts []json.RawMessage
+	if err := json.Unmarshal(raw, &parts); err != nil {
+		return err
+	}
+	if len(parts) < 1 || len(parts) > 2 {
+		return fmt.Errorf("%d values, expected a name and arguments", len(parts))
+	}
+	if err := json.Unmarshal(parts[0], &op.Name); err != nil {
+		return err
+	}
+	if len(op.Name) > maxCaptureName {
+		return fmt.Errorf("%w: a name of %d bytes", ErrLimit, len(op.Name))
+	}
+	if len(parts) == 1 {
+		return nil
+	}
+	var args []json.RawMessage
+	if err := json.Unmarshal(parts[1], &args); err != nil {
+		return fmt.Errorf("arguments of %s: %w", op.Name, err)
+	}
+	op.Args = make([]Arg, len(args))
+	for i, r := range args {
+		if err := decodeArg(r, &op.Args[i]); err != nil {
+			return fmt.Errorf("argument %d of %s: %w", i, op.Name, err)
+		}
+	}
+	return nil
+}
+
+func parseInt(raw []byte) (int64, error) {
+	return strconv.ParseInt(string(bytes.TrimSpace(raw)), 10, 64)
+}
+
+// decodeArg tells arguments apart by their first byte: a number, a list of numbers, a tagged object,
+// or anything else, which stays text and is refused by the operation that gets it.
+func decodeArg(raw []byte, a *Arg) error {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 {
+		return fmt.Errorf("no value")
+	}
+	switch {
+	case raw[0] == '[':
+		a.Kind = ArgInts
+		return json.Unmarshal(raw, &a.Ints)
+	case raw[0] == '{':
+		return decodeTagged(raw, a)
+	case raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9':
+		if n, err := parseInt(raw); err == nil {
+			a.Kind, a.Int = ArgInt, n
+			return nil
+		}
+	case raw[0] == '"':
+		a.Kind = ArgText
+		return json.Unmarshal(raw, &a.Text)
+	}
+	a.Kind, a.Text = ArgText, string(raw)
+	return nil
+}
+
+func decodeTagged(raw []byte, a *Arg) error {
+	var t struct {
+		Int      *int64   `json:"int"`
+		Slice    []*int64 `json:"slice"`
+		Ellipsis *bool    `json:"ellipsis"`
+		None     *bool    `json:"none"`
+		List     []int64  `json:"list"`
+		Index    []int64  `json:"index"`
+		DType    *string  `json:"dtype"`
+	}
+	if err := json.Unmarshal(raw, &t); err != nil { // nested lists, booleans: some gather
+		a.Kind, a.Text = ArgIndex, string(raw)
+		return nil
+	}
+	switch {
+	case t.Int != nil:
+		a.Kind, a.Int = ArgInt, *t.Int
+	case t.Slice != nil:
+		return decodeSlice(t.Slice, a)
+	case t.Ellipsis != nil:
+		a.Kind = ArgEllipsis
+	case t.None != nil:
+		a.Kind = ArgNewAxis
+	case t.List != nil:
+		a.Kind, a.Ints = ArgIndex, t.List
+	case t.Index != nil:
+		a.Kind, a.Ints = ArgIndex, t.Index
+	case t.DType != nil:
+		a.Kind, a.Text = ArgText, *t.DType
+	default:
+		a.Kind, a.Text = ArgText, string(raw)
+	}
+	return nil
+}
+
+func decodeSlice(bounds []*int64, a *Arg) error {
+	if len(bounds) != 3 {
+		return fmt.Errorf("a slice of %d values, expected 3", len(bounds))
+	}
+	a.Kind = ArgSlice
+	for i, b := range bounds {
+		if b == nil {
+			continue
+		}
+		a.Has |= HasStart << i
+		switch i {
+		case 0:
+			a.Start = *b
+		case 1:
+			a.Stop = *b
+		case 2:
+			a.Step = *b
+		}
+	}
+	return nil
+}
