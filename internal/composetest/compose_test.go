@@ -152,8 +152,8 @@ func TestConfinement(t *testing.T) {
 		}
 		name, _ := program(s)
 		for _, v := range s.Volumes {
-			if name == "publisher" && !v.ReadOnly {
-				t.Errorf("%s: may write into %s; publishers only read the checkpoint", s.Name, v.Target)
+			if name != "refitctl" && !v.ReadOnly {
+				t.Errorf("%s: may write into %s; publishers and receivers only read files", s.Name, v.Target)
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func TestSharedMemory(t *testing.T) {
 	}
 }
 
-// TestCheckpointIsShared: what the first service writes is what the publishers read.
+// TestCheckpointIsShared: what the first service writes is what publishers and receivers read.
 func TestCheckpointIsShared(t *testing.T) {
 	t.Parallel()
 	p := load(t)
@@ -189,16 +189,18 @@ func TestCheckpointIsShared(t *testing.T) {
 	if _, args := program(p.Services["checkpoint"]); at == "" || !slices.Contains(args, at) {
 		t.Fatalf("the checkpoint is written by %v, and its volume lies at %q", args, at)
 	}
+	reads := map[string]string{"publisher": "DRYDOCK_CHECKPOINT", "receiver": "DRYDOCK_CAPTURE"}
 	for _, s := range started(p) {
-		if name, _ := program(s); name != "publisher" {
+		name, _ := program(s)
+		if reads[name] == "" {
 			continue
 		}
-		dir := s.Environment["DRYDOCK_CHECKPOINT"]
-		reads := slices.ContainsFunc(s.Volumes, func(v types.ServiceVolumeConfig) bool {
-			return v.Source == "checkpoint" && dir != nil && v.Target == *dir
+		file := s.Environment[reads[name]]
+		mounted := slices.ContainsFunc(s.Volumes, func(v types.ServiceVolumeConfig) bool {
+			return v.Source == "checkpoint" && file != nil && (*file == v.Target || strings.HasPrefix(*file, v.Target+"/"))
 		})
-		if !reads {
-			t.Errorf("%s: reads %v, which is not the checkpoint's volume", s.Name, dir)
+		if !mounted {
+			t.Errorf("%s: reads %v, which is not in the checkpoint's volume", s.Name, file)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"path"
 	"slices"
 	"strings"
 )
@@ -10,21 +11,22 @@ const Module = "github.com/drydock-rl/drydock"
 
 // A rule forbids imports, or uses of a package's functions, to the files of some folders.
 type rule struct {
-	in     []string // folders, from the root of the tree, that the rule holds for; none: all
-	except []string // folders that it does not hold for
-	tests  bool     // whether it holds for _test.go files too
-	forbid []string // import paths, each with all below it
-	allow  []string // import paths taken out of forbid, each with all below it
-	uses   []string // "os.Getenv": package-level functions that may not be named, where their package may be imported
+	in     []string               // folders, from the root of the tree, that the rule holds for; none: all
+	except []string               // folders that it does not hold for
+	tests  bool                   // whether it holds for tests too
+	only   func(file string) bool // picks the files that it holds for; none: all
+	forbid []string               // import paths, each with all below it
+	allow  []string               // import paths taken out of forbid, each with all below it
+	uses   []string               // "os.Getenv": package-level functions that may not be named, where their package may be imported
 	why    string
 }
 
 // rules is the fence, one entry a law.
 var rules = []rule{
-	leaf("pkg/messages"),
-	leaf("pkg/plan"),
-	leaf("pkg/rdma"),
-	leaf("pkg/tracing"),
+	leaf("pkg/messages"), leafTests("pkg/messages"),
+	leaf("pkg/plan"), leafTests("pkg/plan"),
+	leaf("pkg/rdma"), leafTests("pkg/rdma"),
+	leaf("pkg/tracing"), leafTests("pkg/tracing"),
 	{
 		in: []string{"pkg", "internal"}, tests: true,
 		forbid: []string{Module + "/cmd"},
@@ -59,32 +61,49 @@ var rules = []rule{
 }
 
 // programs are the folders in which flags, environment and exit codes belong.
-var programs = []string{"cmd", "internal/cli", "internal/config", "examples"}
+var programs = []string{"cmd", "internal/cli", "examples"}
 
 // leaf keeps a package from importing anything of this module outside its own folder.
 func leaf(dir string) rule {
 	return rule{
-		in: []string{dir}, tests: true,
+		in:     []string{dir},
 		forbid: []string{Module},
 		allow:  []string{Module + "/" + dir},
 		why:    "messages, plan, rdma and tracing import none of each other; pkg/refit ties them together",
 	}
 }
 
+// leafTests lets a package's tests use internal, such as a server to talk to, and still no sibling.
+func leafTests(dir string) rule {
+	return rule{
+		in: []string{dir}, only: isTest, tests: true,
+		forbid: []string{Module + "/pkg"},
+		allow:  []string{Module + "/" + dir},
+		why:    "messages, plan, rdma and tracing import none of each other, not even in tests",
+	}
+}
+
 // covers tells whether the rule holds for a file.
 func (r *rule) covers(file string) bool {
-	if strings.HasSuffix(file, "_test.go") && !r.tests {
+	if isTest(file) && !r.tests || r.only != nil && !r.only(file) {
 		return false
 	}
 	return (len(r.in) == 0 || under(r.in, file)) && !under(r.except, file)
 }
 
-// forbids tells whether the rule forbids an import path.
-func (r *rule) forbids(path string) bool { return under(r.forbid, path) && !under(r.allow, path) }
+// isTest tells whether a file is a test, or lies in a folder named …test, which tests of other packages import.
+func isTest(file string) bool {
+	return strings.HasSuffix(file, "_test.go") || strings.HasSuffix(path.Dir(file), "test")
+}
 
-// under tells whether path is one of roots or lies below one.
-func under(roots []string, path string) bool {
+// forbids tells whether the rule forbids an import path.
+func (r *rule) forbids(imported string) bool {
+	return under(r.forbid, imported) && !under(r.allow, imported)
+}
+
+// under tells whether a path is one of roots or lies below one.
+func under(roots []string, p string) bool {
 	return slices.ContainsFunc(roots, func(root string) bool {
-		return path == root || strings.HasPrefix(path, root+"/")
+		return p == root || strings.HasPrefix(p, root+"/")
 	})
 }
