@@ -84,21 +84,31 @@ func TestCycleIsMeasured(t *testing.T) {
 	}
 }
 
+// everything has each instrument measure something.
+func everything(m *Metrics) {
+	m.observe(&Record{Stages: StageList{{Count: 1, Status: StatusOK}}, Drydock: Extension{
+		Model: "q", Outcome: OutcomeApplied, Sizes: Sizes{NeededBytes: 1, WireBytes: 1, StagedBytes: 1},
+	}})
+	gauges(m)
+}
+
+func gauges(m *Metrics) {
+	m.Newest("q", 1, 9)
+	m.Served("q", 1, 7, time.Unix(1_800_000_000, 0))
+	m.Leases("q", 2)
+	m.Arenas("q", "served", 1, 4096)
+	m.Breakers("q", BreakerOpen, 3)
+	m.Staging("q", 64)
+	m.Plan("q", PlanRebind)
+	m.Retry("q", "reset")
+	m.Pause("q", 300*time.Microsecond)
+	m.Published("q", time.Second, 512, nil)
+	m.Published("q", time.Second, 512, errors.New("x"))
+}
+
 func TestGauges(t *testing.T) {
 	t.Parallel()
-	scrape := scraped(t, func(m *Metrics) {
-		m.Newest("q", 1, 9)
-		m.Served("q", 1, 7, time.Unix(1_800_000_000, 0))
-		m.Leases("q", 2)
-		m.Arenas("q", "served", 1, 4096)
-		m.Breakers("q", BreakerOpen, 3)
-		m.Staging("q", 64)
-		m.Plan("q", PlanRebind)
-		m.Retry("q", "reset")
-		m.Pause("q", 300*time.Microsecond)
-		m.Published("q", time.Second, 512, nil)
-		m.Published("q", time.Second, 512, errors.New("x"))
-	})
+	scrape := scraped(t, gauges)
 	wantSamples(t, scrape,
 		`drydock_version_newest{drydock_model="q"} 9`,
 		`drydock_version_served{drydock_model="q"} 7`,
