@@ -1,13 +1,16 @@
 package tracing
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
@@ -109,23 +112,65 @@ func BenchmarkDisabled(b *testing.B) {
 	}
 }
 
+// traced runs bench with a recorder alone, and with spans that are sampled and
+// batched for an exporter that takes no time.
+func traced(b *testing.B, bench func(*testing.B, CycleOptions)) {
+	b.Run("record", func(b *testing.B) { bench(b, CycleOptions{Getenv: env()}) })
+	b.Run("record+spans", func(b *testing.B) {
+		tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(&discard{}), sdktrace.WithIDGenerator(idGenerator{}))
+		defer func() { _ = tp.Shutdown(context.Background()) }()
+		bench(b, CycleOptions{Getenv: env(), Tracer: tp.Tracer("bench")})
+	})
+}
+
+type discard struct{}
+
+func (*discard) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
+func (*discard) Shutdown(context.Context) error                             { return nil }
+
 func BenchmarkStageSpan(b *testing.B) {
-	ctx, c := Start(b.Context(), CycleOptions{Getenv: env()})
-	b.ReportAllocs()
-	for b.Loop() {
-		_, sp := c.Stage(ctx, WireTransfer)
-		sp.AddBytes(1)
-		sp.End(nil)
-	}
+	traced(b, func(b *testing.B, o CycleOptions) {
+		ctx, c := Start(b.Context(), o)
+		b.ReportAllocs()
+		for b.Loop() {
+			_, sp := c.Stage(ctx, WireTransfer)
+			sp.AddBytes(1)
+			sp.End(nil)
+		}
+	})
 }
 
 func BenchmarkDetail(b *testing.B) {
-	ctx, c := Start(b.Context(), CycleOptions{Getenv: env()})
-	_, sp := c.Stage(ctx, WireTransfer)
-	b.ReportAllocs()
-	for b.Loop() {
-		d := sp.Detail("read", AttrSource.Int(3), AttrTransport.String("tcp"))
-		d.AddBytes(1)
-		d.End(nil)
-	}
+	traced(b, func(b *testing.B, o CycleOptions) {
+		ctx, c := Start(b.Context(), o)
+		_, sp := c.Stage(ctx, WireTransfer)
+		b.ReportAllocs()
+		for b.Loop() {
+			d := sp.Detail("read", AttrSource.Int(3), AttrTransport.String("tcp"))
+			d.AddBytes(1)
+			d.End(nil)
+		}
+		sp.End(nil)
+	})
+}
+
+// BenchmarkCycle is a whole refit: ten stages, two phases, 32 reads, one line.
+func BenchmarkCycle(b *testing.B) {
+	traced(b, func(b *testing.B, o CycleOptions) {
+		o.Lines = io.Discard
+		b.ReportAllocs()
+		for b.Loop() {
+			ctx, c := Start(b.Context(), o)
+			ctx, phase := c.Phase(ctx, PhaseStage)
+			for _, s := range Stages() {
+				_, sp := c.Stage(ctx, s)
+				for range 32 * boolInt(s == WireTransfer) {
+					sp.Detail("read", AttrSource.Int(3)).End(nil)
+				}
+				sp.End(nil)
+			}
+			phase.End(nil)
+			c.Finish(OutcomeApplied, nil)
+		}
+	})
 }
