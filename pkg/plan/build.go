@@ -198,11 +198,11 @@ func (g *gatherer) copy(dest, k int) {
 		return
 	}
 	elsize := p.DType.Size()
-	if c.Offset < 0 || c.Offset > p.nelems()-g.reach[geom] {
-		g.fault(dest, p.Name, c.Source, k, ErrDest, fmt.Sprintf("offset %d, shape %v, strides %v of %d elements", c.Offset, c.Shape, c.Stride, p.nelems()))
+	if g.reach[geom] == 0 && c.Offset >= 0 { // no elements: nowhere is as good as anywhere
 		return
 	}
-	if g.reach[geom] == 0 {
+	if c.Offset < 0 || c.Offset > p.nelems()-g.reach[geom] {
+		g.fault(dest, p.Name, c.Source, k, ErrDest, fmt.Sprintf("offset %d, shape %v, strides %v of %d elements", c.Offset, c.Shape, c.Stride, p.nelems()))
 		return
 	}
 	g.uses = append(g.uses, placed{source, geom, int32(dest), int32(k), p.Offset + c.Offset*elsize})
@@ -251,12 +251,12 @@ func (g *gatherer) newUse(d *Dest, source uint32, c *Copy, p *Param) (u use, rea
 	replay := view.Replay
 	var stages []view.Stage
 	if d.Reorders {
-		replay = func(shape []int64, ops []Op, dtype string) (v view.View, err error) {
-			v, stages, err = view.ReplayCopies(shape, ops, dtype)
+		replay = func(shape []int64, ops []Op) (v view.View, err error) {
+			v, stages, err = view.ReplayCopies(shape, ops)
 			return v, err
 		}
 	}
-	v, err := replay(g.t.shapes.row(g.t.shapeOf[source]), c.Ops, from.String())
+	v, err := replay(g.t.shapes.row(g.t.shapeOf[source]), c.Ops)
 	if err != nil {
 		return u, 0, fmt.Errorf("%w: %w", ErrView, err)
 	}

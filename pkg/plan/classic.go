@@ -27,7 +27,7 @@ func (b *builder) groups(i uint32, part *box, hits []hit) []group {
 			p := b.exactPattern(s, &g)
 			g.read, g.shape = p.bridged(len(p.dims)), exactStaged
 		} else {
-			g.read = newPattern(h.mem, h.w.dst, b.elsize(), append([]pdim(nil), h.dims...))
+			g.read = newPattern(h.mem, h.lat.dst, b.elsize(), append([]pdim(nil), h.dims...))
 		}
 		out = append(out, g)
 	}

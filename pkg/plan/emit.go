@@ -9,7 +9,7 @@ func (b *builder) emit(i uint32, g *group) {
 		wire: g.wire(), runs: g.read.runs(len(g.read.dims)), shape: g.shape}
 	if g.shape == exactDirect {
 		b.emitSegs(&g.read, g.hits[0].use)
-		b.emitPieces(&g.hits[0].w, g.hits[0].use)
+		b.emitPieces(&g.hits[0].lat.walk, g.hits[0].use)
 	} else {
 		r.staging = r.wire
 		b.emitSegs(&g.read, toStaging)
@@ -53,7 +53,7 @@ func (b *builder) emitSegs(p *pattern, u int32) {
 
 func (b *builder) emitScatter(p *pattern, h *hit) {
 	n := len(h.dims)
-	s := templateScatter{use: h.use, dst: h.w.dst, shape: make([]int64, n), srcStr: make([]int64, n), dstSt: make([]int64, n)}
+	s := templateScatter{use: h.use, dst: h.lat.dst, shape: make([]int64, n), srcStr: make([]int64, n), dstSt: make([]int64, n)}
 	s.src, _ = p.offsetOf(h.mem, h.dims, s.srcStr)
 	for k, d := range h.dims {
 		s.shape[k], s.dstSt[k] = d.n, d.dst
@@ -64,14 +64,14 @@ func (b *builder) emitScatter(p *pattern, h *hit) {
 // neededBytes counts the bytes of the source that the group's hits need, each once.
 func (b *builder) neededBytes(g *group) int64 {
 	if g.alike {
-		return g.hits[0].w.nelems() * b.elsize()
+		return g.hits[0].lat.nelems() * b.elsize()
 	}
 	var parts []box
 	sum := int64(0)
 	for k := range g.hits {
 		h := &g.hits[k]
-		sum += h.w.nelems()
-		if h.hull.nelems() != h.w.nelems() { // steps: no longer boxes
+		sum += h.lat.nelems()
+		if h.hull.nelems() != h.lat.nelems() { // steps: no longer boxes
 			return min(b.sumElems(g), g.hull.nelems()) * b.elsize()
 		}
 		fresh := []box{h.hull}
@@ -94,7 +94,7 @@ func (b *builder) neededBytes(g *group) int64 {
 func (b *builder) sumElems(g *group) int64 {
 	sum := int64(0)
 	for k := range g.hits {
-		sum += g.hits[k].w.nelems()
+		sum += g.hits[k].lat.nelems()
 	}
 	return sum
 }

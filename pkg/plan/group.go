@@ -61,11 +61,87 @@ func (b *builder) overlapping(s *slot, hits []hit) []group {
 		}
 		open = slices.DeleteFunc(open, func(g int) bool { return len(groups[g].hits) == 0 })
 	}
-	groups = slices.DeleteFunc(groups, func(g group) bool { return len(g.hits) == 0 })
+	var out []group
 	for k := range groups {
-		b.choose(s, &groups[k])
+		if len(groups[k].hits) > 0 {
+			out = append(out, b.settle(s, &groups[k])...)
+		}
 	}
-	return groups
+	return out
+}
+
+// settle chooses how to read a group whose hits share elements: whole; cell by cell of the grid that the
+// hits' boundaries make, so that nothing between them crosses; or, where steps of different size meet,
+// hit by hit.
+func (b *builder) settle(s *slot, g *group) []group {
+	b.choose(s, g)
+	best, cost := []group{*g}, g.cost
+	if g.alike {
+		return best
+	}
+	try := func(groups []group) {
+		sum := 0.0
+		for k := range groups {
+			sum += groups[k].cost
+		}
+		if sum < cost && len(groups) > 0 {
+			best, cost = groups, sum
+		}
+	}
+	var single []group
+	for k := range g.hits {
+		single = append(single, group{hits: g.hits[k : k+1 : k+1], alike: true, hull: g.hits[k].hull})
+		b.choose(s, &single[k])
+	}
+	try(single)
+	var celled []group
+	for _, cell := range cells(g) {
+		c := group{}
+		for k := range g.hits {
+			for _, l := range g.hits[k].lat.cut(&cell, nil) {
+				h := newHit(g.hits[k].use, &l, s)
+				if len(c.hits) == 0 {
+					c = group{hits: []hit{h}, alike: true, hull: h.hull}
+				} else {
+					c.add(&h)
+				}
+			}
+		}
+		if len(c.hits) > 0 {
+			b.choose(s, &c)
+			celled = append(celled, c)
+		}
+	}
+	try(celled)
+	return best
+}
+
+// maxCells bounds the grid that overlapping hits are cut by.
+const maxCells = 256
+
+// cells cuts a group's hull at the boundaries of its hits; nothing when that makes too many cells.
+func cells(g *group) []box {
+	out := []box{g.hull}
+	for d := range g.hull.n {
+		var cuts []int64
+		for k := range g.hits {
+			cuts = append(cuts, g.hits[k].hull.lo[d], g.hits[k].hull.hi[d])
+		}
+		slices.Sort(cuts)
+		cuts = slices.Compact(cuts)
+		if len(out)*len(cuts) > maxCells {
+			return nil
+		}
+		var next []box
+		for _, b := range out {
+			for i := 1; i < len(cuts); i++ {
+				b.lo[d], b.hi[d] = cuts[i-1], cuts[i]
+				next = append(next, b)
+			}
+		}
+		out = next
+	}
+	return out
 }
 
 // reach returns the address past the last byte of the group, in the shard.
@@ -156,7 +232,7 @@ func (b *builder) choose(s *slot, g *group) {
 	elsize := b.elsize()
 	g.cost = -1
 	if h := &g.hits[0]; len(g.hits) == 1 && !b.casts(h) {
-		p := newPattern(h.mem, h.w.dst, elsize, slices.Clone(h.dims))
+		p := newPattern(h.mem, h.lat.dst, elsize, slices.Clone(h.dims))
 		if len(p.dims) <= 3 || p.runs(len(p.dims)-3) <= maxSegsPerRead {
 			g.take(p, b.readCost(&p), exactDirect)
 		}

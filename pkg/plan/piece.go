@@ -75,7 +75,7 @@ func (b *builder) emitStagedPieces(i uint32, g *group) {
 	var strides [maxWalk]int64
 	if g.alike {
 		h := &g.hits[0]
-		w := h.w
+		w := h.lat.walk
 		off, ok := g.read.offsetOf(h.mem, h.dims, strides[:])
 		if !ok {
 			return

@@ -84,7 +84,7 @@ func (u *use) nelems() int64 {
 // hit is the part of a use that one slot serves.
 type hit struct {
 	use  int32
-	w    walk
+	lat  *lattice
 	hull box   // joint coordinates
 	mem  int64 // bytes from the shard's first element
 	dims []pdim
@@ -228,11 +228,10 @@ func (b *builder) cutHits(i uint32, part *box) []hit {
 }
 
 func newHit(u int32, l *lattice, s *slot) hit {
-	h := hit{use: u, w: l.walk, hull: box{n: s.box.n}}
+	c := *l
+	h := hit{use: u, lat: &c, hull: l.hull(s.box.n)}
 	for d := range s.box.n {
-		lo, last := l.bounds(d)
-		h.hull.lo[d], h.hull.hi[d] = lo, last+1
-		h.mem += (lo - s.origin[d]) * s.mem[d]
+		h.mem += (h.hull.lo[d] - s.origin[d]) * s.mem[d]
 	}
 	for j := range l.n {
 		if l.size[j] == 1 {

@@ -78,25 +78,24 @@ func unsupported(format string, args ...any) *Error {
 }
 
 // Replay applies the chain to a source of the given shape. The error is an *Error when an op is at fault.
-// dtype is torch's or safetensors' name of the source's element type: conversions to the same type are no-ops.
-func Replay(shape []int64, ops []Op, dtype string) (View, error) {
-	v, _, err := replay(shape, ops, dtype, false)
+func Replay(shape []int64, ops []Op) (View, error) {
+	v, _, err := replay(shape, ops, false)
 	return v, err
 }
 
 // ReplayCopies is Replay for chains that were recorded on real bytes: operations that copy elements
 // without changing them (reshape, flatten, ravel, contiguous, clone, index_select) are replayed too. The
 // view is then one of the last stage; each stage is a row-major tensor made of the one before.
-func ReplayCopies(shape []int64, ops []Op, dtype string) (View, []Stage, error) {
-	return replay(shape, ops, dtype, true)
+func ReplayCopies(shape []int64, ops []Op) (View, []Stage, error) {
+	return replay(shape, ops, true)
 }
 
-func replay(shape []int64, ops []Op, dtype string, copies bool) (View, []Stage, error) {
+func replay(shape []int64, ops []Op, copies bool) (View, []Stage, error) {
 	v, err := Of(shape)
 	if err != nil {
 		return v, nil, err
 	}
-	s := state{View: v, dtype: dtype, copies: copies}
+	s := state{View: v, copies: copies}
 	for i := range ops {
 		if err := s.apply(&ops[i]); err != nil {
 			err.Op, err.Name = i, ops[i].Name
@@ -112,7 +111,6 @@ func replay(shape []int64, ops []Op, dtype string, copies bool) (View, []Stage, 
 // state is a tensor, or the list of tensors that chunk, split and unbind give until an item is picked.
 type state struct {
 	View
-	dtype  string
 	list   *parts
 	copies bool // operations that copy make stages instead of errors
 	stages []Stage

@@ -1,7 +1,5 @@
 package view
 
-import "slices"
-
 // table maps torch's method names to what they do to a view. Some names share a function.
 var table map[string]func(*state, []Arg) *Error
 
@@ -42,11 +40,6 @@ func init() { // not a literal: refuse reads the table's neighbours, and the com
 		"expand":           (*state).expand,
 		"expand_as":        (*state).expand,
 		"diagonal":         (*state).diagonal,
-		"float":            convert("F32", "float32"),
-		"half":             convert("F16", "float16"),
-		"bfloat16":         convert("BF16", "bfloat16"),
-		"double":           convert("F64", "float64"),
-		"to":               (*state).to,
 	}
 }
 
@@ -56,7 +49,7 @@ var elsewhere = map[string]Reason{
 	"take": Copies, "gather": Copies, "masked_select": Copies, "repeat": Copies,
 	"tile": Copies, "flip": Copies, "roll": Copies, "cat": Copies, "stack": Copies, "neg": Copies, "abs": Copies,
 	"add": Copies, "sub": Copies, "mul": Copies, "div": Copies, "exp": Copies, "int": Copies, "long": Copies,
-	"bool": Copies, "repeat_interleave": Copies, "index_put": Copies, "where": Copies, "zero_": Copies,
+	"bool": Copies, "to": Copies, "float": Copies, "half": Copies, "bfloat16": Copies, "double": Copies, "repeat_interleave": Copies, "index_put": Copies, "where": Copies, "zero_": Copies,
 }
 
 func refuse(name string) *Error {
@@ -75,28 +68,4 @@ func (s *state) same(args []Arg) *Error {
 		return raises("%d arguments, expected none", len(args))
 	}
 	return nil
-}
-
-// convert builds the op for a conversion method: a no-op on the type that it names, else a computation.
-func convert(names ...string) func(*state, []Arg) *Error {
-	return func(s *state, args []Arg) *Error {
-		if len(args) != 0 {
-			return raises("%d arguments, expected none", len(args))
-		}
-		return s.convertTo(names[0], names...)
-	}
-}
-
-func (s *state) to(args []Arg) *Error {
-	if len(args) != 1 || args[0].Kind != ArgText {
-		return copies("it may convert or move the tensor")
-	}
-	return s.convertTo(args[0].Text, args[0].Text)
-}
-
-func (s *state) convertTo(label string, names ...string) *Error {
-	if slices.Contains(names, s.dtype) {
-		return nil
-	}
-	return copies("it converts %s to %s; the destination's type does that", s.dtype, label)
 }

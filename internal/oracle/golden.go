@@ -1,0 +1,200 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/drydock-rl/drydock/pkg/plan"
+)
+
+// goldenSchema names the files of torch's answers to op-chains.
+const goldenSchema = "refit.golden.plan.v1"
+
+type goldenFile struct {
+	Torch string       `json:"torch"`
+	Fill  byte         `json:"fill"`
+	Cases []goldenCase `json:"cases"`
+}
+
+type goldenCase struct {
+	ID      json.Number            `json:"id"`
+	Level   string                 `json:"level"`
+	Expect  string                 `json:"expect"`
+	Sources []goldenSource         `json:"sources"`
+	Copies  []goldenCopy           `json:"copies"`
+	Params  map[string]goldenParam `json:"params"`
+	Peer    map[string]goldenPeer  `json:"peer"`
+}
+
+type goldenSource struct {
+	Name     string        `json:"name"`
+	Shape    []int64       `json:"global_shape"`
+	DType    string        `json:"dtype"`
+	FillRule string        `json:"fill_rule"`
+	Shards   []goldenShard `json:"shards"`
+}
+
+type goldenShard struct {
+	Session string      `json:"session"`
+	Offset  []int64     `json:"offset"`
+	Shape   []int64     `json:"shape"`
+	Stride  []int64     `json:"stride"`
+	Addr    json.Number `json:"addr"`
+}
+
+type goldenCopy struct {
+	Src       string          `json:"src"`
+	Ops       json.RawMessage `json:"ops"`
+	Param     string          `json:"param"`
+	Offset    int64           `json:"dest_offset"`
+	Shape     []int64         `json:"dest_shape"`
+	Stride    []int64         `json:"dest_stride"`
+	DType     string          `json:"dest_dtype"`
+	PureView  bool            `json:"pure_view"`
+	Expect    string          `json:"expect"`
+	Why       string          `json:"why"`
+	RefusedAt *int            `json:"refused_at"`
+	Cast      string          `json:"cast"`
+}
+
+type goldenParam struct {
+	Numel        int64  `json:"numel"`
+	DType        string `json:"dtype"`
+	SHA256       string `json:"sha256"`
+	Needed       int64  `json:"needed_bytes"`
+	Covered      int64  `json:"covered_bytes"`
+	Unwritten    int64  `json:"unwritten"`
+	WrittenTwice int64  `json:"written_twice"`
+	MustFill     bool   `json:"must_fill"`
+}
+
+// goldenPeer is what the reference planner said of the case.
+type goldenPeer struct {
+	Descriptors      int64    `json:"descriptors"`
+	Bytes            int64    `json:"bytes"`
+	ExactDescriptors int64    `json:"exact_descriptors"`
+	ExactBytes       int64    `json:"exact_bytes"`
+	Fallback         []string `json:"fallback"`
+	FullPulls        []string `json:"full_pulls"`
+	Unbounded        []string `json:"unbounded"`
+	Sessions         []string `json:"sessions"`
+}
+
+// bytes makes the source's bytes by the file's formula; t is its place in the case.
+func (s *goldenSource) bytes(t int, dt plan.DType) []byte {
+	b := make([]byte, nelems(s.Shape)*dt.Size())
+	for k := range b {
+		b[k] = byte(k*131 + (k>>8)*7 + t*17 + 1)
+	}
+	if s.FillRule == "finite" {
+		finite(b, dt)
+	}
+	return b
+}
+
+// finite clears one bit of each element that would be infinite or NaN.
+func finite(b []byte, dt plan.DType) {
+	rules := map[plan.DType][2]uint64{
+		plan.BF16: {0x7F80, 0x0080}, plan.F16: {0x7C00, 0x0400}, plan.F32: {0x7F800000, 0x00800000},
+		plan.F64: {0x7FF0000000000000, 0x0010000000000000}, plan.F8E4M3: {0x7F, 0x01}, plan.F8E5M2: {0x7C, 0x04},
+	}
+	rule, ok := rules[dt]
+	if !ok {
+		return
+	}
+	n := int(dt.Size())
+	for at := 0; at+n <= len(b); at += n {
+		var w [8]byte
+		copy(w[:], b[at:at+n])
+		if e := binary.LittleEndian.Uint64(w[:]); e&rule[0] == rule[0] {
+			binary.LittleEndian.PutUint64(w[:], e&^rule[1])
+			copy(b[at:at+n], w[:n])
+		}
+	}
+}
+
+// world lays the case's shards out, one region each. A region ends at the end of the address space.
+func (c *goldenCase) world() (*world, error) {
+	w := &world{}
+	for i := range c.Sources {
+		s := &c.Sources[i]
+		dt, err := plan.ParseDType(s.DType)
+		if err != nil {
+			return nil, err
+		}
+		w.addSource(0, s.Name, dt, s.Shape)
+		for _, sh := range s.Shards {
+			var rank int
+			if _, err := fmt.Sscanf(sh.Session, "rank%d", &rank); err != nil {
+				return nil, fmt.Errorf("session %q: %w", sh.Session, err)
+			}
+			addr, err := parseAddr(sh.Addr)
+			if err != nil {
+				return nil, err
+			}
+			room := int64(math.MaxInt64)
+			if left := -addr; addr != 0 && left < math.MaxInt64 { // bytes up to 2^64
+				room = int64(left)
+			}
+			box := make([]int64, 0, 2*len(sh.Offset))
+			for d := range sh.Offset {
+				box = append(box, sh.Offset[d], sh.Offset[d]+sh.Shape[d])
+			}
+			w.addShard(rank, s.Name, dt, s.Shape, box, sh.Stride, room)
+		}
+	}
+	return w, nil
+}
+
+func parseAddr(n json.Number) (uint64, error) {
+	var a uint64
+	if _, err := fmt.Sscan(n.String(), &a); err != nil {
+		return 0, fmt.Errorf("address %q: %w", n, err)
+	}
+	return a, nil
+}
+
+// dest turns the case's copies into a destination. Parameters lie one after the other in order of first
+// mention; orphans take copies whose parameter is not declared.
+func (c *goldenCase) dest(strictFill bool) (plan.Dest, []string, error) {
+	var d plan.Dest
+	var names []string
+	index := map[string]int{}
+	for i := range c.Copies {
+		k := &c.Copies[i]
+		q, ok := c.Params[k.Param]
+		if !ok {
+			continue
+		}
+		if _, seen := index[k.Param]; seen {
+			continue
+		}
+		dt, err := plan.ParseDType(q.DType)
+		if err != nil {
+			return d, nil, err
+		}
+		index[k.Param] = len(d.Params)
+		names = append(names, k.Param)
+		d.Params = append(d.Params, plan.Param{Name: k.Param, DType: dt, Shape: []int64{q.Numel}, Padded: !strictFill || !q.MustFill})
+	}
+	for i := range c.Copies {
+		k := &c.Copies[i]
+		ops, err := plan.DecodeOps(k.Ops)
+		if err != nil {
+			return d, nil, fmt.Errorf("copy %d: %w", i, err)
+		}
+		at, ok := index[k.Param]
+		if !ok {
+			at = -1
+		}
+		dt, err := plan.ParseDType(k.DType)
+		if err != nil {
+			return d, nil, err
+		}
+		d.Copies = append(d.Copies, plan.Copy{Source: k.Src, Ops: ops, Param: at, Offset: k.Offset, Shape: k.Shape, Stride: k.Stride, DType: dt})
+	}
+	d.LayOut(64)
+	return d, names, nil
+}

@@ -1,0 +1,350 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/plan/view"
+)
+
+// tally counts copies (and parameters that are refused as such) by verdict.
+type tally struct {
+	right, expected, needless, wrong int
+	lines                            []string // what is wrong, the first few
+}
+
+func (t *tally) note(format string, args ...any) {
+	if len(t.lines) < 20 {
+		t.lines = append(t.lines, fmt.Sprintf(format, args...))
+	}
+}
+
+func (t *tally) print(out io.Writer, name, unit string) bool {
+	fmt.Fprintf(out, "%s: %d %s: %d right, %d refused as expected, %d refused needlessly, %d wrong\n",
+		name, t.right+t.expected+t.needless+t.wrong, unit, t.right, t.expected, t.needless, t.wrong)
+	for _, l := range t.lines {
+		fmt.Fprintln(out, "  ", l)
+	}
+	return t.needless == 0 && t.wrong == 0
+}
+
+func judgePlan(name string, raw []byte, out io.Writer) (bool, error) {
+	var f goldenFile
+	if err := decode(raw, goldenSchema, &f); err != nil {
+		return false, err
+	}
+	var t tally
+	var classic classicTally
+	for i := range f.Cases {
+		j := caseJudge{c: &f.Cases[i], fill: f.Fill, t: &t}
+		if err := j.judge(); err != nil {
+			return false, fmt.Errorf("case %s: %w", f.Cases[i].ID, err)
+		}
+		if err := classic.judge(&f.Cases[i]); err != nil {
+			return false, fmt.Errorf("case %s: classic: %w", f.Cases[i].ID, err)
+		}
+	}
+	good := t.print(out, name, "copies")
+	return classic.print(out, name) && good, nil
+}
+
+// caseJudge plans one case again and again, each time without what was refused, until a plan stands.
+type caseJudge struct {
+	c    *goldenCase
+	fill byte
+	t    *tally
+
+	table   *plan.Table
+	w       *world
+	dest    plan.Dest
+	names   []string
+	gone    []bool           // copies that were refused
+	lost    map[string]error // parameters that were refused as such
+	faultOf []error          // per copy
+}
+
+func (j *caseJudge) judge() error {
+	var err error
+	if j.w, err = j.c.world(); err != nil {
+		return err
+	}
+	if j.dest, j.names, err = j.c.dest(true); err != nil {
+		return err
+	}
+	j.gone = make([]bool, len(j.dest.Copies))
+	j.faultOf = make([]error, len(j.dest.Copies))
+	j.lost = map[string]error{}
+	if err := j.merge(); err != nil {
+		return err
+	}
+	j.load()
+	p, err := j.peel(plan.Options{Overflow: plan.OverflowSaturates}, nil)
+	if err != nil {
+		return err
+	}
+	_ = p
+	j.verdicts()
+	return j.compare()
+}
+
+// merge merges the layouts without the sources that are refused; copies of those are refused with them.
+func (j *caseJudge) merge() error {
+	for {
+		t, err := plan.Merge(j.w.layouts)
+		if err == nil {
+			j.table = t
+			return nil
+		}
+		var f *plan.Fault
+		if !errors.As(err, &f) || f.Source == "" {
+			return err
+		}
+		found := false
+		for i := range j.c.Copies {
+			if j.c.Copies[i].Src == f.Source {
+				j.gone[i], j.faultOf[i], found = true, f, true
+			}
+		}
+		if !found {
+			return err
+		}
+		j.c.Sources = slices.DeleteFunc(slices.Clone(j.c.Sources), func(s goldenSource) bool { return s.Name == f.Source })
+		if j.w, err = j.c.world(); err != nil {
+			return err
+		}
+	}
+}
+
+func (j *caseJudge) load() {
+	at := map[string]int{}
+	for i := range j.c.Sources {
+		at[j.c.Sources[i].Name] = i
+	}
+	j.w.load(j.table, func(source int) []byte {
+		i := at[j.table.Name(source)]
+		return j.c.Sources[i].bytes(i, j.table.DType(source))
+	})
+}
+
+// peel plans, drops what is refused and names it, and plans again. extra narrows the copies further.
+func (j *caseJudge) peel(o plan.Options, extra func(i int) bool) (*plan.Plan, error) {
+	for range len(j.dest.Copies) + len(j.dest.Params) + 2 {
+		d, which := j.remaining(extra)
+		p, err := plan.New(j.table, []plan.Dest{d}, o)
+		if err == nil {
+			return p, nil
+		}
+		var r *plan.Refused
+		if !errors.As(err, &r) {
+			return nil, err
+		}
+		if !j.drop(r, which) {
+			return nil, fmt.Errorf("a refusal that names nothing: %w", err)
+		}
+	}
+	return nil, errors.New("refusals do not end")
+}
+
+// remaining returns the destination without what is gone. Parameters that lost a copy may have holes.
+func (j *caseJudge) remaining(extra func(i int) bool) (plan.Dest, []int) {
+	d := j.dest
+	d.Params = slices.Clone(j.dest.Params)
+	d.Copies = nil
+	var which []int
+	for i := range j.dest.Copies {
+		c := &j.dest.Copies[i]
+		if !j.gone[i] && (extra == nil || extra(i)) {
+			d.Copies = append(d.Copies, *c)
+			which = append(which, i)
+		} else if c.Param >= 0 {
+			d.Params[c.Param].Padded = true
+		}
+	}
+	return d, which
+}
+
+func (j *caseJudge) drop(r *plan.Refused, which []int) bool {
+	dropped := false
+	for _, f := range r.Faults {
+		if errors.Is(f, plan.ErrHole) || errors.Is(f, plan.ErrOverlap) && f.Detail != "" {
+			if _, seen := j.lost[f.Param]; !seen {
+				j.lost[f.Param] = f
+			}
+			for i := range j.dest.Copies {
+				if !j.gone[i] && j.c.Copies[i].Param == f.Param {
+					j.gone[i] = true
+					dropped = true
+				}
+			}
+			continue
+		}
+		if f.Copy < 0 {
+			continue
+		}
+		if i := which[f.Copy]; !j.gone[i] {
+			j.gone[i], j.faultOf[i], dropped = true, f, true
+		}
+	}
+	return dropped
+}
+
+// verdicts compares what was refused with what should be.
+func (j *caseJudge) verdicts() {
+	for i := range j.c.Copies {
+		k := &j.c.Copies[i]
+		q, known := j.c.Params[k.Param]
+		bad := known && (q.WrittenTwice > 0 || q.MustFill && q.Unwritten > 0)
+		_, lost := j.lost[k.Param]
+		err := j.faultOf[i]
+		switch {
+		case k.Expect == "refused" || k.Expect == "" && !k.PureView:
+			j.expectRefusal(i, err)
+		case err != nil && k.Expect == "view_or_refused" && errors.Is(err, plan.ErrView):
+			j.t.expected++
+		case err != nil && k.Cast == "narrowing" && errors.Is(err, plan.ErrCast):
+			j.t.expected++
+			j.gone[i] = false // judged again with leave
+		case err != nil && known && q.Covered < q.Needed && errors.Is(err, plan.ErrUncovered):
+			j.t.expected++
+		case k.Cast == "narrowing" && err == nil && !lost:
+			j.t.wrong++
+			j.t.note("case %s copy %d: a narrowing cast was not refused", j.c.ID, i)
+		case err != nil:
+			j.t.needless++
+			j.t.note("case %s copy %d: %v", j.c.ID, i, err)
+		case bad && lost:
+			j.t.expected++
+		case lost:
+			j.t.needless++
+			j.t.note("case %s copy %d: %v", j.c.ID, i, j.lost[k.Param])
+		case bad:
+			j.t.wrong++
+			j.t.note("case %s copy %d: parameter %s has %d unwritten and %d twice, and was planned", j.c.ID, i, k.Param, q.Unwritten, q.WrittenTwice)
+		case known && q.Covered < q.Needed && !j.otherUncovered(k.Param):
+			j.t.wrong++
+			j.t.note("case %s copy %d: only %d of %d bytes are held, and it was planned", j.c.ID, i, q.Covered, q.Needed)
+		}
+	}
+}
+
+func (j *caseJudge) otherUncovered(param string) bool {
+	for i := range j.c.Copies {
+		if j.c.Copies[i].Param == param && errors.Is(j.faultOf[i], plan.ErrUncovered) {
+			return true
+		}
+	}
+	return false
+}
+
+// expectRefusal checks that the copy was refused, and for the op that is at fault.
+func (j *caseJudge) expectRefusal(i int, err error) {
+	k := &j.c.Copies[i]
+	var op *view.Error
+	switch {
+	case err == nil:
+		j.t.wrong++
+		j.t.note("case %s copy %d: not refused (%s)", j.c.ID, i, k.Why)
+	case k.RefusedAt != nil && (!errors.As(err, &op) || op.Op != *k.RefusedAt):
+		j.t.wrong++
+		j.t.note("case %s copy %d: refused at another op than %d (%s): %v", j.c.ID, i, *k.RefusedAt, k.Why, err)
+	default:
+		j.t.expected++
+	}
+}
+
+// ways are the options under which every plan must give the same bytes.
+func (j *caseJudge) ways() map[string]plan.Options {
+	base := plan.Options{AllowNarrowing: []string{"*"}, Overflow: plan.OverflowSaturates}
+	ways := map[string]plan.Options{}
+	add := func(name string, change func(o *plan.Options)) {
+		o := base
+		change(&o)
+		ways[name] = o
+	}
+	add("strided", func(*plan.Options) {})
+	add("flat", func(o *plan.Options) { o.Costs = plan.CostsFlat })
+	add("exact", func(o *plan.Options) { o.Costs = exactCosts })
+	add("small batches", func(o *plan.Options) { o.BatchBytes, o.StagingBytes = 100, 64 })
+	add("small flat batches", func(o *plan.Options) { o.Costs, o.BatchBytes, o.StagingBytes = plan.CostsFlat, 1000, 200 })
+	add("classic", func(o *plan.Options) { o.Classic = true })
+	add("classic 4", func(o *plan.Options) { o.Classic, o.MaxSegmentsPerCopy = true, 4 })
+	return ways
+}
+
+// exactCosts make every byte that nobody needs unaffordable.
+var exactCosts = plan.Costs{PerSegment: 1, PerRun: 1, PerByte: 1e9, PerStaged: 0.1, PerScatterRun: 0.1}
+
+// compare performs what is left in every way, and compares each whole parameter with torch's bytes.
+func (j *caseJudge) compare() error {
+	d, _ := j.remaining(nil)
+	whole := map[string]bool{}
+	for name := range j.c.Params {
+		whole[name] = true
+	}
+	for i := range j.c.Copies {
+		if j.gone[i] {
+			whole[j.c.Copies[i].Param] = false
+		}
+	}
+	failed := map[string]string{}
+	for way, o := range j.ways() {
+		p, err := plan.New(j.table, []plan.Dest{d}, o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", way, err)
+		}
+		arena, err := j.arena(p, d)
+		if err != nil {
+			return fmt.Errorf("%s: %w", way, err)
+		}
+		for i := range d.Params {
+			q := &d.Params[i]
+			n := q.DType.Size() * q.Shape[0]
+			sum := sha256.Sum256(arena[q.Offset : q.Offset+n])
+			if whole[q.Name] && hex.EncodeToString(sum[:]) != j.c.Params[q.Name].SHA256 {
+				failed[q.Name] += " " + way
+			}
+		}
+		if way == "exact" {
+			j.wireOnce(p, d)
+		}
+	}
+	for i := range j.c.Copies {
+		k := &j.c.Copies[i]
+		switch {
+		case j.gone[i] || j.lost[k.Param] != nil:
+		case failed[k.Param] != "":
+			j.t.wrong++
+			j.t.note("case %s copy %d: parameter %s has other bytes than torch's:%s", j.c.ID, i, k.Param, failed[k.Param])
+		case k.Cast != "narrowing":
+			j.t.right++
+		}
+	}
+	return nil
+}
+
+// wireOnce checks that with exact reads no byte crosses that nobody needs, and none twice.
+func (j *caseJudge) wireOnce(p *plan.Plan, d plan.Dest) {
+	need := int64(0)
+	for i := range j.c.Params {
+		need += j.c.Params[i].Needed
+	}
+	if s := p.Stats(); s.Wire > need && len(d.Copies) == len(j.c.Copies) || s.Wire < s.Needed {
+		j.t.wrong++
+		j.t.note("case %s: exact reads of %d bytes, %d needed by the plan, %d by the file", j.c.ID, s.Wire, s.Needed, need)
+	}
+}
+
+func (j *caseJudge) arena(p *plan.Plan, d plan.Dest) ([]byte, error) {
+	n := int64(0)
+	for i := range d.Params {
+		n = max(n, d.Params[i].Offset+d.Params[i].DType.Size()*d.Params[i].Shape[0])
+	}
+	arena := bytes.Repeat([]byte{j.fill}, int(n))
+	return arena, j.w.perform(p, [][]byte{arena})
+}

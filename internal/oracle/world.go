@@ -1,0 +1,271 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/drydock-rl/drydock/pkg/plan"
+)
+
+// world is a set of ranks whose memory this program holds, and a destination for plans.
+type world struct {
+	layouts []*plan.Layout
+	memory  map[int][][]byte // rank, region
+}
+
+// addShard gives a rank a shard in a region of its own. The region ends where the address space does.
+func (w *world) addShard(rank int, name string, dt plan.DType, shape, box, stride []int64, room int64) {
+	l := w.layout(rank)
+	source := w.addSource(rank, name, dt, shape)
+	l.Source = append(l.Source, uint32(source))
+	l.Region = append(l.Region, uint32(len(l.Regions)))
+	l.Regions = append(l.Regions, room)
+	l.Offset = append(l.Offset, 0)
+	l.Box = append(l.Box, box...)
+	if stride == nil {
+		stride = rowMajor(sizes(box))
+	}
+	l.Stride = append(l.Stride, stride...)
+}
+
+// addSource makes a rank name a source, of which it may hold nothing.
+func (w *world) addSource(rank int, name string, dt plan.DType, shape []int64) int {
+	l := w.layout(rank)
+	source := -1
+	for i := range l.Names {
+		if l.Names[i] == name {
+			source = i
+		}
+	}
+	if source < 0 {
+		source = len(l.Names)
+		l.Names = append(l.Names, name)
+		l.DTypes = append(l.DTypes, dt)
+		l.Shapes = append(l.Shapes, shape...)
+		l.ShapeEnd = append(l.ShapeEnd, uint32(len(l.Shapes)))
+	}
+	return source
+}
+
+func (w *world) layout(rank int) *plan.Layout {
+	for _, l := range w.layouts {
+		if l.Rank == rank {
+			return l
+		}
+	}
+	l := &plan.Layout{Rank: rank, Stride: []int64{}}
+	w.layouts = append(w.layouts, l)
+	return l
+}
+
+// load fills the memory of all shards of the table from full tensors.
+func (w *world) load(t *plan.Table, tensor func(source int) []byte) {
+	w.memory = map[int][][]byte{}
+	for _, l := range w.layouts {
+		w.memory[l.Rank] = make([][]byte, len(l.Regions))
+	}
+	for i := range t.Len() {
+		full := tensor(i)
+		shape, elsize := t.Shape(i), t.DType(i).Size()
+		for _, s := range t.Shards(i) {
+			stride := s.Stride
+			if stride == nil {
+				stride = rowMajor(sizes(s.Box))
+			}
+			n := sizes(s.Box)
+			mem := make([]byte, s.Offset+(reach(n, stride)*elsize))
+			global := rowMajor(shape)
+			from := int64(0)
+			for d := range n {
+				from += s.Box[2*d] * global[d]
+			}
+			each(n, func(at []int64) {
+				src, dst := from, int64(0)
+				for d, x := range at {
+					src += x * global[d]
+					dst += x * stride[d]
+				}
+				copy(mem[s.Offset+dst*elsize:][:elsize], full[src*elsize:])
+			})
+			w.memory[s.Rank][s.Region] = mem
+		}
+	}
+}
+
+// perform reads, scatters and fills, as an engine would, and checks what a plan promises about itself.
+func (w *world) perform(p *plan.Plan, arenas [][]byte) error {
+	wire := int64(0)
+	for i := range p.Batches() {
+		b := p.Batch(i)
+		staging := make([]byte, b.Staging)
+		for j := range staging {
+			staging[j] = 0xA5
+		}
+		got, err := w.read(p, i, arenas, staging)
+		if err != nil {
+			return err
+		}
+		if got != b.Wire {
+			return fmt.Errorf("batch %d says %d bytes and reads %d", i, b.Wire, got)
+		}
+		wire += got
+		if err := w.checkPieces(p, i, arenas, staging); err != nil {
+			return err
+		}
+		for s := range p.Scatters(i) {
+			if err := s.Do(arenas[s.Dest], staging); err != nil {
+				return err
+			}
+		}
+	}
+	for _, f := range p.FillOps() {
+		if err := f.Do(arenas[f.Dest]); err != nil {
+			return err
+		}
+	}
+	if s := p.Stats(); s.Wire != wire {
+		return fmt.Errorf("the plan says %d bytes and reads %d", s.Wire, wire)
+	}
+	return nil
+}
+
+func (w *world) read(p *plan.Plan, i int, arenas [][]byte, staging []byte) (int64, error) {
+	regions := w.memory[p.Batch(i).Rank]
+	total := int64(0)
+	for s := range p.Segments(i) {
+		dst := staging
+		if s.Dest != plan.Staging {
+			dst = arenas[s.Dest]
+		}
+		src := regions[s.Region]
+		n := s.N[:]
+		var bad error
+		each(n, func(at []int64) {
+			from, to := s.Src, s.Dst
+			for d, x := range at {
+				from += x * s.SrcStride[d]
+				to += x * s.DstStride[d]
+			}
+			if from < 0 || from+s.Run > int64(len(src)) || to < 0 || to+s.Run > int64(len(dst)) {
+				bad = fmt.Errorf("segment %+v leaves region of %d or destination of %d", s, len(src), len(dst))
+				return
+			}
+			copy(dst[to:to+s.Run], src[from:])
+			total += s.Run
+		})
+		if bad != nil {
+			return 0, bad
+		}
+	}
+	return total, nil
+}
+
+// checkPieces compares what each piece says to have brought with the shard's own bytes.
+func (w *world) checkPieces(p *plan.Plan, i int, arenas [][]byte, staging []byte) error {
+	t := p.Table()
+	for pc := range p.Pieces(i) {
+		var shard *plan.Shard
+		for _, s := range t.Shards(pc.Source) {
+			if s.Rank == pc.Rank && s.Index == pc.Shard {
+				shard = &s
+				break
+			}
+		}
+		if shard == nil {
+			return fmt.Errorf("piece of shard %d of rank %d, which source %q has not", pc.Shard, pc.Rank, t.Name(pc.Source))
+		}
+		stride := shard.Stride
+		if stride == nil {
+			stride = rowMajor(sizes(shard.Box))
+		}
+		dst := staging
+		if pc.Dest != plan.Staging {
+			dst = arenas[pc.Dest]
+		}
+		n := make([]int64, len(pc.Lo))
+		for d := range n {
+			n[d] = pc.Hi[d] - pc.Lo[d]
+			if pc.Lo[d] < shard.Box[2*d] || pc.Hi[d] > shard.Box[2*d+1] || n[d] <= 0 {
+				return fmt.Errorf("piece [%v, %v) of shard %v", pc.Lo, pc.Hi, shard.Box)
+			}
+		}
+		elsize := t.DType(pc.Source).Size()
+		mem := w.memory[pc.Rank][shard.Region]
+		var bad error
+		each(n, func(at []int64) {
+			src, off := int64(0), pc.Off
+			for d, x := range at {
+				src += (pc.Lo[d] + x - shard.Box[2*d]) * stride[d]
+				off += x * pc.Stride[d]
+			}
+			src = shard.Offset + src*elsize
+			if string(mem[src:src+elsize]) != string(dst[off:off+elsize]) {
+				bad = fmt.Errorf("piece [%v, %v) of %q: element %v is not where the piece says", pc.Lo, pc.Hi, t.Name(pc.Source), at)
+			}
+		})
+		if bad != nil {
+			return bad
+		}
+	}
+	return nil
+}
+
+func sizes(box []int64) []int64 {
+	n := make([]int64, len(box)/2)
+	for d := range n {
+		n[d] = box[2*d+1] - box[2*d]
+	}
+	return n
+}
+
+func rowMajor(shape []int64) []int64 {
+	s := make([]int64, len(shape))
+	step := int64(1)
+	for d := len(shape) - 1; d >= 0; d-- {
+		s[d] = step
+		step *= max(shape[d], 1)
+	}
+	return s
+}
+
+// reach returns elements from the first to past the last; 0 when there are none.
+func reach(n, stride []int64) int64 {
+	r := int64(1)
+	for d := range n {
+		if n[d] == 0 {
+			return 0
+		}
+		r += (n[d] - 1) * stride[d]
+	}
+	return r
+}
+
+func nelems(shape []int64) int64 {
+	n := int64(1)
+	for _, s := range shape {
+		n *= s
+	}
+	return n
+}
+
+// each calls f with every index of the shape, the last dimension fastest.
+func each(shape []int64, f func(at []int64)) {
+	for _, n := range shape {
+		if n == 0 {
+			return
+		}
+	}
+	at := make([]int64, len(shape))
+	for {
+		f(at)
+		d := len(shape) - 1
+		for ; d >= 0; d-- {
+			if at[d]++; at[d] < shape[d] {
+				break
+			}
+			at[d] = 0
+		}
+		if d < 0 {
+			return
+		}
+	}
+}
