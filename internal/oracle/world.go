@@ -9,7 +9,14 @@ import (
 // world is a set of ranks whose memory this program holds, and a destination for plans.
 type world struct {
 	layouts []*plan.Layout
+	byRank  map[int]*plan.Layout
+	sources map[sourceOf]int // index in the rank's names
 	memory  map[int][][]byte // rank, region
+}
+
+type sourceOf struct {
+	rank int
+	name string
 }
 
 // addShard gives a rank a shard in a region of its own. The region ends where the address space does.
@@ -30,14 +37,10 @@ func (w *world) addShard(rank int, name string, dt plan.DType, shape, box, strid
 // addSource makes a rank name a source, of which it may hold nothing.
 func (w *world) addSource(rank int, name string, dt plan.DType, shape []int64) int {
 	l := w.layout(rank)
-	source := -1
-	for i := range l.Names {
-		if l.Names[i] == name {
-			source = i
-		}
-	}
-	if source < 0 {
+	source, ok := w.sources[sourceOf{rank, name}]
+	if !ok {
 		source = len(l.Names)
+		w.sources[sourceOf{rank, name}] = source
 		l.Names = append(l.Names, name)
 		l.DTypes = append(l.DTypes, dt)
 		l.Shapes = append(l.Shapes, shape...)
@@ -47,12 +50,14 @@ func (w *world) addSource(rank int, name string, dt plan.DType, shape []int64) i
 }
 
 func (w *world) layout(rank int) *plan.Layout {
-	for _, l := range w.layouts {
-		if l.Rank == rank {
-			return l
-		}
+	if l, ok := w.byRank[rank]; ok {
+		return l
+	}
+	if w.byRank == nil {
+		w.byRank, w.sources = map[int]*plan.Layout{}, map[sourceOf]int{}
 	}
 	l := &plan.Layout{Rank: rank, Stride: []int64{}}
+	w.byRank[rank] = l
 	w.layouts = append(w.layouts, l)
 	return l
 }

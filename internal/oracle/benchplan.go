@@ -1,0 +1,227 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"text/tabwriter"
+	"time"
+
+	"github.com/drydock-rl/drydock/pkg/plan"
+)
+
+// defaultBench is where the benchmark's capture lies, from the repository's root.
+const defaultBench = "../shared/bench/qwen3_30b_a3b.tp4.rank1.capture.json.gz"
+
+// measured is one line of the table.
+type measured struct {
+	what   string
+	took   time.Duration
+	allocs uint64
+	nbytes uint64 // allocated
+}
+
+// measure runs f several times on one thread and keeps the fastest.
+func measure(what string, times int, f func() error) (measured, error) {
+	m := measured{what: what}
+	for i := range times {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		begin := time.Now()
+		if err := f(); err != nil {
+			return m, fmt.Errorf("%s: %w", what, err)
+		}
+		took := time.Since(begin)
+		runtime.ReadMemStats(&after)
+		if i == 0 || took < m.took {
+			m.took, m.allocs, m.nbytes = took, after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc
+		}
+	}
+	return m, nil
+}
+
+func benchPlan(args []string, out io.Writer) error {
+	name := defaultBench
+	if len(args) > 0 {
+		name = args[0]
+	}
+	runtime.GOMAXPROCS(1)
+	raw, err := readFile(name)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		fmt.Fprintf(out, "skipped: %s is not there\n", name)
+	case err != nil:
+		return err
+	default:
+		if err := benchQwen(raw, out); err != nil {
+			return err
+		}
+	}
+	return benchKimi(out)
+}
+
+// peer holds what was measured for the reference planner on the same kind of machine (bench/README.md).
+var peer = map[string]string{
+	"merge": "1.9–3.1 s (with build)", "plan, one rank, strided": "58.8 s (48.3 s keeping exact segments)",
+}
+
+func benchQwen(raw []byte, out io.Writer) error {
+	c, err := plan.DecodeCapture(raw)
+	if err != nil {
+		return err
+	}
+	k := &c.Cases[0]
+	d, err := c.Dest(k.TP, k.Rank, k.EP)
+	if err != nil {
+		return err
+	}
+	d.LayOut(0)
+	fmt.Fprintf(out, "\nQwen3-30B-A3B: %d sources on 16 FSDP ranks, tensor parallel 4, rank 1, one goroutine\n", len(c.Sources))
+	tw := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(tw, "step\ttime\tallocations\tMB\twire/needed\tsegments\truns\tstaging MB\tpeer")
+	var t *plan.Table
+	layouts := fsdp(c.Sources, 16)
+	m, err := measure("merge", 5, func() (err error) { t, err = plan.Merge(layouts); return err })
+	if err != nil {
+		return err
+	}
+	m.print(tw, nil)
+	tp4 := []plan.Dest{d, d, d, d}
+	columns := fsdp(c.Sources, 16)
+	inColumns(columns)
+	blocks, err := plan.Merge(columns)
+	if err != nil {
+		return err
+	}
+	for i := range tp4 {
+		tp4[i] = shifted(c, d, i)
+	}
+	runs := []struct {
+		what  string
+		t     *plan.Table
+		dests []plan.Dest
+		o     plan.Options
+	}{
+		{"plan, one rank, strided", t, []plan.Dest{d}, plan.Options{}},
+		{"plan, one rank, flat", t, []plan.Dest{d}, plan.Options{Costs: plan.CostsFlat}},
+		{"plan, one rank, flat, served in column blocks", blocks, []plan.Dest{d}, plan.Options{Costs: plan.CostsFlat}},
+		{"plan, four ranks, strided", t, tp4, plan.Options{}},
+		{"plan, four ranks, flat", t, tp4, plan.Options{Costs: plan.CostsFlat}},
+	}
+	for _, r := range runs {
+		var p *plan.Plan
+		m, err := measure(r.what, 5, func() (err error) { p, err = plan.New(r.t, r.dests, r.o); return err })
+		if err != nil {
+			return err
+		}
+		m.print(tw, p)
+	}
+	return tw.Flush()
+}
+
+func (m measured) print(w io.Writer, p *plan.Plan) {
+	fmt.Fprintf(w, "%s\t%.1f ms\t%d\t%.1f", m.what, float64(m.took.Microseconds())/1000, m.allocs, float64(m.nbytes)/1e6)
+	if p != nil {
+		s := p.Stats()
+		fmt.Fprintf(w, "\t%.3f\t%d\t%d\t%.1f", float64(s.Wire)/float64(s.Needed), s.Segments, s.Runs, float64(s.StagingPeak)/1e6)
+	} else {
+		fmt.Fprint(w, "\t\t\t\t")
+	}
+	fmt.Fprintf(w, "\t%s\n", peer[m.what])
+}
+
+// fsdp cuts sources by rows in ceil-sized pieces, each rank's back to back in one region.
+func fsdp(sources []plan.CaptureSource, world int) []*plan.Layout {
+	var names []string
+	var dtypes []plan.DType
+	var shapeEnd []uint32
+	var shapes []int64
+	for i := range sources {
+		s := &sources[i]
+		names = append(names, s.Name)
+		dtypes = append(dtypes, s.DType)
+		shapes = append(shapes, s.Shape...)
+		shapeEnd = append(shapeEnd, uint32(len(shapes)))
+	}
+	out := make([]*plan.Layout, world)
+	for r := range out {
+		l := &plan.Layout{Rank: r, Names: names, DTypes: dtypes, ShapeEnd: shapeEnd, Shapes: shapes}
+		at := int64(0)
+		for i := range sources {
+			box := chunks(sources[i].Shape, 0, world, 0)[r]
+			l.Source = append(l.Source, uint32(i))
+			l.Region = append(l.Region, 0)
+			l.Offset = append(l.Offset, at)
+			l.Box = append(l.Box, box...)
+			at += nelems(sizes(box)) * sources[i].DType.Size()
+		}
+		l.Regions = []int64{at}
+		out[r] = l
+	}
+	return out
+}
+
+// inColumns lays each 2-d shard out in sixteen blocks of columns, as a publisher of snapshots may.
+func inColumns(layouts []*plan.Layout) {
+	for _, l := range layouts {
+		old := *l
+		l.Source, l.Region, l.Offset, l.Box = nil, nil, nil, nil
+		at, offset := 0, int64(0)
+		for k, s := range old.Source {
+			from := uint32(0)
+			if s > 0 {
+				from = old.ShapeEnd[s-1]
+			}
+			shape := old.Shapes[from:old.ShapeEnd[s]]
+			box := old.Box[at : at+2*len(shape)]
+			at += 2 * len(shape)
+			n := int64(1)
+			if len(shape) == 2 && shape[1]%16 == 0 {
+				n = 16
+			}
+			for c := range n {
+				b := append([]int64(nil), box...)
+				if n > 1 {
+					b[2], b[3] = c*shape[1]/n, (c+1)*shape[1]/n
+				}
+				l.Source = append(l.Source, s)
+				l.Region = append(l.Region, old.Region[k])
+				l.Offset = append(l.Offset, offset)
+				l.Box = append(l.Box, b...)
+				offset += nelems(sizes(b)) * old.DTypes[s].Size()
+			}
+		}
+	}
+}
+
+// shifted makes the destination of another tensor-parallel rank out of rank 1's: what is narrowed at
+// 1*length there is narrowed at rank*length here.
+func shifted(c *plan.Capture, d plan.Dest, rank int) plan.Dest {
+	out := d
+	out.Rank = rank
+	out.Copies = append([]plan.Copy(nil), d.Copies...)
+	seen := map[*plan.Op][]plan.Op{}
+	for i := range out.Copies {
+		ops := out.Copies[i].Ops
+		if len(ops) == 0 {
+			continue
+		}
+		moved, ok := seen[&ops[0]]
+		if !ok {
+			moved = make([]plan.Op, len(ops))
+			for k, op := range ops {
+				moved[k] = op
+				if op.Name == "narrow" && len(op.Args) == 3 && op.Args[1].Int == op.Args[2].Int {
+					moved[k].Args = append([]plan.Arg(nil), op.Args...)
+					moved[k].Args[1].Int = int64(rank) * op.Args[2].Int
+				}
+			}
+			seen[&ops[0]] = moved
+		}
+		out.Copies[i].Ops = moved
+	}
+	return out
+}

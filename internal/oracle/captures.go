@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/drydock-rl/drydock/pkg/plan"
+)
+
+// sourceBytes makes source t of a capture's checkpoint by the formula of the format.
+func sourceBytes(t int, dt plan.DType, shape []int64) []byte {
+	size := int(dt.Size())
+	n := int(nelems(shape))
+	out := make([]byte, n*size)
+	for i := range n {
+		z := (uint64(t)<<40 | uint64(i)) + 0x9E3779B97F4A7C15
+		z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+		z = (z ^ z>>27) * 0x94D049BB133111EB
+		z ^= z >> 31
+		z &^= 1 << (8*size - 2)
+		for k := range size {
+			out[i*size+k] = byte(z >> (8 * k))
+		}
+	}
+	return out
+}
+
+// cutting is a way in which trainer ranks hold a checkpoint. It returns the boxes of a tensor by rank.
+type cutting struct {
+	name string
+	cut  func(shape []int64) map[int][]int64
+}
+
+var cuttings = []cutting{
+	{"whole", func(shape []int64) map[int][]int64 { return map[int][]int64{0: fullBox(shape)} }},
+	{"rows over 3", func(shape []int64) map[int][]int64 { return chunks(shape, 0, 3, 0) }},
+	{"last dimension over 4", func(shape []int64) map[int][]int64 { return chunks(shape, len(shape)-1, 4, 0) }},
+	{"rows over 2, twice", func(shape []int64) map[int][]int64 {
+		both := chunks(shape, 0, 2, 0)
+		for r, b := range chunks(shape, 0, 2, 2) {
+			both[r] = b
+		}
+		return both
+	}},
+}
+
+func fullBox(shape []int64) []int64 {
+	box := make([]int64, 0, 2*len(shape))
+	for _, n := range shape {
+		box = append(box, 0, n)
+	}
+	return box
+}
+
+// chunks cuts a dimension in ceil-sized pieces, as FSDP does; later ranks may hold nothing.
+func chunks(shape []int64, dim, n, first int) map[int][]int64 {
+	out := map[int][]int64{}
+	if len(shape) == 0 {
+		return map[int][]int64{first: {}}
+	}
+	each := (shape[dim] + int64(n) - 1) / int64(n)
+	for r := range n {
+		box := fullBox(shape)
+		box[2*dim] = min(int64(r)*each, shape[dim])
+		box[2*dim+1] = min(int64(r+1)*each, shape[dim])
+		out[first+r] = box
+	}
+	return out
+}
+
+func judgeCapture(name string, raw []byte, out io.Writer) (bool, error) {
+	c, err := plan.DecodeCapture(raw)
+	if err != nil {
+		return false, err
+	}
+	full := make([][]byte, len(c.Sources))
+	index := map[string]int{}
+	for i := range c.Sources {
+		s := &c.Sources[i]
+		full[i] = sourceBytes(i, s.DType, s.Shape)
+		index[s.Name] = i
+	}
+	var t tally
+	for i, cut := range cuttings {
+		w, table, err := cutCheckpoint(c, cut)
+		if err != nil {
+			return false, err
+		}
+		w.load(table, func(s int) []byte { return full[index[table.Name(s)]] })
+		for k := range c.Cases {
+			if k%len(cuttings) != i && len(c.Cases) >= len(cuttings) {
+				continue
+			}
+			if err := judgeCase(c, &c.Cases[k], w, table, cut.name, &t); err != nil {
+				return false, err
+			}
+		}
+	}
+	return t.print(out, name, "parameters"), nil
+}
+
+func cutCheckpoint(c *plan.Capture, cut cutting) (*world, *plan.Table, error) {
+	w := &world{}
+	for i := range c.Sources {
+		s := &c.Sources[i]
+		boxes := cut.cut(s.Shape)
+		for r := 0; len(boxes) > 0; r++ {
+			if box, ok := boxes[r]; ok {
+				w.addShard(r, s.Name, s.DType, s.Shape, box, nil, nelems(sizes(box))*s.DType.Size())
+				delete(boxes, r)
+			}
+		}
+	}
+	t, err := plan.Merge(w.layouts)
+	return w, t, err
+}
+
+func judgeCase(c *plan.Capture, k *plan.CaptureCase, w *world, table *plan.Table, cut string, t *tally) error {
+	d, err := c.Dest(k.TP, k.Rank, k.EP)
+	if err != nil {
+		return err
+	}
+	n := d.LayOut(0)
+	p, err := plan.New(table, []plan.Dest{d}, plan.Options{AllowNarrowing: []string{"*"}})
+	if err != nil {
+		t.needless += len(d.Params)
+		t.note("tp %d rank %d ep %t, %s: %v", k.TP, k.Rank, k.EP, cut, err)
+		return nil
+	}
+	arena := bytes.Repeat([]byte{0xEE}, int(n))
+	if err := w.perform(p, [][]byte{arena}); err != nil {
+		return fmt.Errorf("tp %d rank %d ep %t, %s: %w", k.TP, k.Rank, k.EP, cut, err)
+	}
+	for i := range k.Params {
+		q := &k.Params[i]
+		if q.Excluded != "" {
+			t.expected++
+			continue
+		}
+		b := arena[d.Params[i].Offset:][:nelems(q.Shape)*q.DType.Size()]
+		sum := sha256.Sum256(b)
+		x, err := strconv.ParseUint(q.XXH3, 16, 64)
+		if err != nil || x != xxh3.Hash(b) || hex.EncodeToString(sum[:]) != q.SHA256 {
+			t.wrong++
+			t.note("tp %d rank %d ep %t, %s: %q has other bytes than after the loader ran", k.TP, k.Rank, k.EP, cut, q.Name)
+			continue
+		}
+		t.right++
+	}
+	return nil
+}
