@@ -2,12 +2,13 @@ package tiles
 
 // Options bound the size of tiles. Zero values are the defaults.
 type Options struct {
-	MinBytes int64 // a tile is not cut finer than this; default 16 KiB
+	MinBytes int64 // a tile is not cut finer than this; default a 256th of the source, but 1 to 16 KiB
 	MaxBytes int64 // a tile is cut in rows until it is no larger than this; default 1 MiB
 }
 
 const (
-	defaultMin = 16 << 10
+	leastMin   = 1 << 10
+	mostMin    = 16 << 10
 	defaultMax = 1 << 20
 	// parts is into how many equal slices a dimension is cut where it divides: readers take slices of 1/2 to 1/16.
 	parts = 16
@@ -17,7 +18,7 @@ const (
 // dimension that divides by 16 are unions of whole tiles, as far as MinBytes allows.
 func ChooseGrid(shape []int64, elsize int64, o Options) []int64 {
 	if o.MinBytes == 0 {
-		o.MinBytes = defaultMin
+		o.MinBytes = min(max(bytes(shape, elsize)/(parts*parts), leastMin), mostMin)
 	}
 	if o.MaxBytes == 0 {
 		o.MaxBytes = defaultMax
@@ -26,8 +27,7 @@ func ChooseGrid(shape []int64, elsize int64, o Options) []int64 {
 	for d, n := range shape {
 		grid[d] = cut(n)
 	}
-	for d := len(shape) - 1; d >= 0; d-- {
-		coarsen(grid, shape, d, elsize, o.MinBytes)
+	for bytes(grid, elsize) < o.MinBytes && coarsen(grid, shape) {
 	}
 	for d := range shape {
 		refine(grid, d, elsize, o.MaxBytes)
@@ -52,12 +52,20 @@ func cut(n int64) int64 {
 	}
 }
 
-// coarsen doubles the extent in dimension d until a tile has at least least bytes or spans the dimension.
-func coarsen(grid, shape []int64, d int, elsize, least int64) {
-	for bytes(grid, elsize) < least && grid[d] < shape[d] {
-		grid[d] *= 2
+// coarsen doubles the extent in the dimension that is cut into most tiles, of equals the last. It says whether any was
+// left to be doubled. So every dimension stays cut as long as possible: a reader may slice any of them.
+func coarsen(grid, shape []int64) bool {
+	most, at := int64(1), -1
+	for d, g := range grid {
+		if n := (shape[d] + g - 1) / g; n > 1 && n >= most {
+			most, at = n, d
+		}
 	}
-	grid[d] = max(1, min(grid[d], shape[d]))
+	if at < 0 {
+		return false
+	}
+	grid[at] = min(2*grid[at], shape[at])
+	return true
 }
 
 // refine halves the extent in dimension d while a tile has more than most bytes and the halves are whole.

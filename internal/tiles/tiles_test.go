@@ -166,13 +166,13 @@ func TestChooseGrid(t *testing.T) {
 		size  int64
 		want  []int64
 	}{
-		{[]int64{768, 2048}, 2, []int64{48, 256}},      // a sixteenth of the rows; columns as fine as 16 KiB allows
-		{[]int64{2048, 768}, 2, []int64{128, 96}},      // the same for a row-parallel weight
+		{[]int64{768, 2048}, 2, []int64{48, 128}},      // a sixteenth of each: tiles of 12 KiB
+		{[]int64{2048, 768}, 2, []int64{128, 48}},      // the same for a row-parallel weight
 		{[]int64{151936, 2048}, 2, []int64{2374, 128}}, // cut in rows down to 1 MiB
 		{[]int64{5}, 4, []int64{5}},
 		{[]int64{}, 4, []int64{}},
 		{[]int64{0, 16}, 2, []int64{1, 16}},
-		{[]int64{1000, 64}, 2, []int64{128, 64}},
+		{[]int64{1000, 64}, 2, []int64{64, 8}}, // steps of a power of two, and both dimensions stay cut,
 	} {
 		got := ChooseGrid(c.shape, c.size, Options{})
 		if !slices.Equal(got, c.want) {

@@ -47,8 +47,12 @@ func (t *Trainer) Run(ctx context.Context, leave time.Duration) error {
 }
 
 func (t *Trainer) steps(ctx context.Context) error {
-	for v := uint64(1); t.Steps.Versions == 0 || v <= t.Steps.Versions; v++ {
-		if err := t.step(ctx, v); err != nil {
+	first, err := t.first(ctx)
+	if err != nil {
+		return err
+	}
+	for v := first; t.Steps.Versions == 0 || v <= t.Steps.Versions; v++ {
+		if err := t.skippable(ctx, v, t.step(ctx, v)); err != nil {
 			return err
 		}
 		select {
@@ -58,6 +62,34 @@ func (t *Trainer) steps(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// first is the version after the newest one of this run: a rank that is started again goes on where the others are.
+func (t *Trainer) first(ctx context.Context) (uint64, error) {
+	newest, found, err := t.Control.Newest(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("find the newest version: %w", err)
+	}
+	if !found || newest.Run != t.Publisher.Run().Run {
+		return 1, nil
+	}
+	return newest.Version + 1, nil
+}
+
+// skippable turns the errors of versions that can't be completed any more into going on with the next. A rank that was
+// started again can't repeat what its earlier life published of a version, since it lies elsewhere now: it ends that
+// version by name, and the other ranks hear of it.
+func (t *Trainer) skippable(ctx context.Context, version uint64, err error) error {
+	key := t.Publisher.Key(version)
+	switch {
+	case errors.Is(err, messages.ErrAbandoned):
+		t.Logger.Warn("version skipped: it was ended by name", "key", key.String(), "error", err)
+		return nil
+	case errors.Is(err, messages.ErrConflict):
+		t.Logger.Warn("version ended by name: an earlier life of this rank published it", "key", key.String())
+		return t.Control.Abandon(ctx, key, fmt.Sprintf("rank %d was started again", t.Publisher.Status().Ranks[0]))
+	}
+	return err
 }
 
 // step trains, as it were, and publishes one version.

@@ -41,7 +41,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	}
 	slotBytes := max(1<<20, cfg.StagingBytes/maxStagingSlots)
 	r.staging = newRing(cfg.StagingBytes, slotBytes)
-	r.plans = plans{dests: cfg.Dests, opts: plan.Options{
+	r.plans = plans{dests: r.cfg.Dests, opts: plan.Options{
 		AllowNarrowing: cfg.AllowNarrowing, StagingBytes: slotBytes,
 	}}
 	if s := r.arenas.Serving(); s != nil {

@@ -1,0 +1,102 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/drydock-rl/drydock/pkg/tracing"
+)
+
+// voice tells people how the demo goes on, one line for each event.
+type voice struct {
+	mu    sync.Mutex
+	w     io.Writer
+	start time.Time
+}
+
+// newVoice speaks on out, or on standard error where out is for programs.
+func newVoice(out io.Writer, forPrograms bool) *voice {
+	if forPrograms {
+		out = os.Stderr
+	}
+	return &voice{w: out, start: time.Now()}
+}
+
+func (v *voice) line(format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	fmt.Fprintf(v.w, "[%6.2fs] %s\n", time.Since(v.start).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (v *voice) plan(r *run) {
+	origin := "given"
+	if r.files.generated {
+		origin = fmt.Sprintf("generated, seed %d", r.o.Seed)
+	}
+	v.line("checkpoint  %s: %d tensors, %s (%s)", r.files.checkpoint, len(r.files.source.Tensors()), size(r.files.nbytes()), origin)
+	v.line("trainers    %d ranks, layout %s", r.o.Trainers, r.o.Layout)
+	v.line("receivers   %d, tensor parallel %d, capture %s", r.o.Receivers, r.o.Receivers, r.files.captureFile)
+	for _, note := range r.files.capture.Notes {
+		v.line("            %s", note)
+	}
+}
+
+func (v *voice) server(r *run) {
+	kind := "given"
+	if r.o.NATS == "" {
+		kind = "embedded"
+	}
+	v.line("server      %s (%s), model %s", r.url, kind, r.model)
+}
+
+// record tells of a finished refit cycle.
+func (v *voice) record(receiver int, rec *tracing.Record) {
+	if rec.Drydock.Outcome != tracing.OutcomeApplied {
+		v.line("version %d   %s: %s: %s", rec.Version, receiverName(receiver), rec.Drydock.Outcome, rec.Drydock.Error)
+		return
+	}
+	v.line("version %d   applied by %s: %s in %.1f ms, %s, pause %.3f ms", rec.Version, receiverName(receiver), size(rec.Bytes),
+		float64(rec.E2EMs), percent(rec.Drydock.VerifiedBytes, rec.Bytes)+" verified", pauseMs(rec))
+}
+
+func (v *voice) proven(res *result, took time.Duration) {
+	params, nbytes := res.proven()
+	v.line("version %d   proven: %d parameters, %s, recomputed from the checkpoint in %.1f s and equal byte for byte",
+		res.Version, params, size(nbytes), took.Seconds())
+}
+
+func (v *voice) lookAround(r *run) {
+	v.line("everything is left running; stop it with Ctrl-C")
+	v.line("versions    refitctl versions --nats %s --model %s", r.url, r.model)
+	v.line("arenas      ls -l %s/*/current/", r.files.arenas)
+	v.line("logs        %s", r.files.log("*"))
+	v.line("traces      %s", r.sink.HTTPURL())
+}
+
+// pauseMs is how long the installation took: nothing serves half of a version before or after it.
+func pauseMs(rec *tracing.Record) float64 {
+	return float64(rec.Stages.Get(tracing.Installation).DurationMs)
+}
+
+func size(nbytes int64) string {
+	switch {
+	case nbytes >= 1e9:
+		return fmt.Sprintf("%.2f GB", float64(nbytes)/1e9)
+	case nbytes >= 1e6:
+		return fmt.Sprintf("%.1f MB", float64(nbytes)/1e6)
+	case nbytes >= 1e3:
+		return fmt.Sprintf("%.1f kB", float64(nbytes)/1e3)
+	}
+	return fmt.Sprintf("%d B", nbytes)
+}
+
+// percent writes part of whole. It rounds down, so that 100.0 % means all.
+func percent(part, whole int64) string {
+	if whole == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%d.%d %%", 100*part/whole, 1000*part/whole%10)
+}
