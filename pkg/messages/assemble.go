@@ -23,7 +23,9 @@ func (c *Control) Assemble(ctx context.Context, key Key) (v *Version, err error)
 	if err := c.drive(ctx, m); err != nil {
 		return nil, assembleError(key, m, err)
 	}
-	v = &Version{Manifest: m.Manifest.Body.Facts.(*Manifest), Ranks: make([]RankVersion, len(m.Tables))}
+	v = &Version{
+		Manifest: m.Manifest.Body.Facts.(*Manifest), Ranks: make([]RankVersion, len(m.Tables)), Headers: m.Manifest.Trace,
+	}
 	run, ok, err := c.runRecord(ctx, protocol.Intent{Verb: protocol.ReadLeader, Place: protocol.Place{Kind: protocol.KindRun, Key: Key{Run: key.Run}}})
 	if err != nil || !ok {
 		return nil, fmt.Errorf("assemble version %s: record of its run: found %v: %w", key, ok, errors.Join(err, ErrIncomplete))
@@ -101,6 +103,7 @@ func keyOrNone(k *Key) Key {
 func (c *Control) fetchBlobs(ctx context.Context, v *Version) error {
 	want := newBlobFetch()
 	for rank := range v.Ranks {
+		c.planLayout(want, v, rank)
 		c.plan(want, v, rank)
 	}
 	if err := c.fetch(ctx, want); err != nil {
@@ -122,15 +125,36 @@ func (c *Control) fetchBlobs(ctx context.Context, v *Version) error {
 // decodeWorkers is how many ranks' blobs are decoded at once.
 const decodeWorkers = 4
 
-// plan notes which blobs of a rank must be read.
+// fetchLayouts fills in layouts only.
+func (c *Control) fetchLayouts(ctx context.Context, v *Version) error {
+	want := newBlobFetch()
+	for rank := range v.Ranks {
+		c.planLayout(want, v, rank)
+	}
+	if err := c.fetch(ctx, want); err != nil {
+		return err
+	}
+	for rank := range v.Ranks {
+		if err := c.decodeRankLayout(want, &v.Ranks[rank]); err != nil {
+			return fmt.Errorf("rank %d: %w", rank, err)
+		}
+	}
+	return nil
+}
+
+func (c *Control) planLayout(want *blobFetch, v *Version, rank int) {
+	t, run := v.Ranks[rank].Table, v.Manifest.Key.Run
+	if l, ok := c.layouts.get(t.Layout.Digest.String()); ok {
+		v.Ranks[rank].Layout = l
+		return
+	}
+	want.add(t.Layout, func(i int) string { return c.subj.blob(run, t.Layout.Digest, i) })
+}
+
+// plan notes which blobs of a rank must be read, but for its layout.
 func (c *Control) plan(want *blobFetch, v *Version, rank int) {
 	t, key := v.Ranks[rank].Table, v.Manifest.Key
 	r := &v.Ranks[rank]
-	if l, ok := c.layouts.get(t.Layout.Digest.String()); ok {
-		r.Layout = l
-	} else {
-		want.add(t.Layout, func(i int) string { return c.subj.blob(key.Run, t.Layout.Digest, i) })
-	}
 	if e, ok := c.endpoints.get(t.Endpoint.Digest.String()); ok {
 		r.Endpoint = e
 	} else {
@@ -141,16 +165,24 @@ func (c *Control) plan(want *blobFetch, v *Version, rank int) {
 	}
 }
 
+func (c *Control) decodeRankLayout(got *blobFetch, r *RankVersion) error {
+	if r.Layout != nil {
+		return nil
+	}
+	l, err := decodeLayout(got.bytes(r.Table.Layout), &c.catalogues)
+	if err != nil {
+		return err
+	}
+	r.Layout = l
+	c.layouts.put(r.Table.Layout.Digest.String(), l)
+	return nil
+}
+
 // decodeRank decodes what was read for a rank.
 func (c *Control) decodeRank(got *blobFetch, v *Version, rank int) error {
 	r := &v.Ranks[rank]
-	if r.Layout == nil {
-		l, err := decodeLayout(got.bytes(r.Table.Layout), &c.catalogues)
-		if err != nil {
-			return err
-		}
-		r.Layout = l
-		c.layouts.put(r.Table.Layout.Digest.String(), l)
+	if err := c.decodeRankLayout(got, r); err != nil {
+		return err
 	}
 	if r.Endpoint == nil {
 		e, err := DecodeEndpoint(got.bytes(r.Table.Endpoint))
@@ -174,6 +206,9 @@ func (v *Version) check() error {
 		if err := v.checkRank(rank); err != nil {
 			return &RankError{Op: "assemble", Key: v.Manifest.Key, Ranks: []int{rank}, Err: err}
 		}
+	}
+	if err := checkVersionGroups(v.Ranks); err != nil {
+		return fmt.Errorf("assemble version %s: %w", v.Manifest.Key, err)
 	}
 	return nil
 }

@@ -45,6 +45,7 @@ type wireTable struct {
 	Regions  []byte    `msgpack:"regions,omitempty"` // deltas
 	NChanged uint64    `msgpack:"nchanged,omitempty"`
 	Changed  []byte    `msgpack:"changed,omitempty"` // deltas
+	Grouped  bool      `msgpack:"grouped,omitempty"`
 }
 
 // EncodeTable writes a table.
@@ -58,6 +59,7 @@ func EncodeTable(t *Table) ([]byte, error) {
 		Layout: t.Layout.wire(), Endpoint: t.Endpoint.wire(),
 		NRegions: uint64(len(t.Regions)), Regions: columns.AppendDeltas(nil, t.Regions),
 		Base: keyOut(t.Base), NChanged: uint64(len(t.Changed)), Changed: columns.AppendDeltas(nil, t.Changed),
+		Grouped: t.Grouped,
 	}
 	if !t.Tiles.Digest.IsZero() {
 		b := t.Tiles.wire()
@@ -86,7 +88,7 @@ func DecodeTable(b []byte) (*Table, error) {
 	t := &Table{
 		Model: w.Model, Key: Key{Run: w.Run, Version: w.Version},
 		Rank: clampInt(w.Rank), World: clampInt(w.World), Nbytes: int64(min(w.Nbytes, math.MaxInt64)),
-		Base: keyIn(w.Base),
+		Base: keyIn(w.Base), Grouped: w.Grouped,
 	}
 	for _, b := range []struct {
 		field string

@@ -22,7 +22,7 @@ func (c *Control) Commit(ctx context.Context, key Key, world int) (m *Manifest, 
 	if err := checkWorld(manifestSchema, key, world); err != nil {
 		return nil, fmt.Errorf("commit version %s: %w", key, err)
 	}
-	build := func(tables []protocol.Item) (protocol.Body, error) { return c.buildManifest(key, tables) }
+	build := func(tables []protocol.Item) (protocol.Body, error) { return c.buildManifest(ctx, key, tables) }
 	machine := &protocol.Commit{Key: key, World: world, Build: build}
 	if err := c.drive(ctx, machine); err != nil {
 		if missing := machine.Missing(); len(missing) > 0 && ctx.Err() != nil {
@@ -34,16 +34,21 @@ func (c *Control) Commit(ctx context.Context, key Key, world int) (m *Manifest, 
 }
 
 // buildManifest makes the one manifest that these tables can have.
-func (c *Control) buildManifest(key Key, items []protocol.Item) (protocol.Body, error) {
+func (c *Control) buildManifest(ctx context.Context, key Key, items []protocol.Item) (protocol.Body, error) {
+	tables := make([]*Table, len(items))
 	m := &Manifest{Model: c.cfg.Model, Key: key, World: len(items), Ranks: make([]ManifestRank, len(items))}
 	for rank, it := range items {
 		t, ok := it.Body.Facts.(*Table)
 		if !ok {
 			return protocol.Body{}, &RankError{Op: "commit", Key: key, Ranks: []int{rank}, Err: fmt.Errorf("unreadable table: %v: %w", it.Body.Facts, ErrMalformed)}
 		}
+		tables[rank] = t
 		if err := m.add(rank, t, it.Body.Digest); err != nil {
 			return protocol.Body{}, &RankError{Op: "commit", Key: key, Ranks: []int{rank}, Err: err}
 		}
+	}
+	if err := c.checkGroupsAtCommit(ctx, key, tables); err != nil {
+		return protocol.Body{}, fmt.Errorf("commit version %s: %w", key, err)
 	}
 	b, err := EncodeManifest(m)
 	return protocol.Body{Class: protocol.ClassManifest, Digest: protocol.Sum(b), Bytes: b, Facts: m}, err
@@ -148,8 +153,8 @@ func (c *Control) commits(ctx context.Context) ([]Committed, error) {
 	return list, nil
 }
 
-// Newest is the newest version that may be installed: committed, of the newest run,
-// and not withdrawn. False when there is none.
+// Newest is the version that receivers should serve: committed, of the newest run, not
+// withdrawn, and not rolled back. False when there is none.
 func (c *Control) Newest(ctx context.Context) (Key, bool, error) {
 	list, err := c.Versions(ctx)
 	if err != nil {
@@ -159,19 +164,26 @@ func (c *Control) Newest(ctx context.Context) (Key, bool, error) {
 	if err != nil || !ok {
 		return Key{}, false, err
 	}
-	v := newestOf(list, run.Run)
+	order, _, err := c.LastOrder(ctx)
+	if err != nil {
+		return Key{}, false, err
+	}
+	v := choose(list, run.Run, order)
 	if v == nil {
 		return Key{}, false, nil
 	}
 	return v.Key, true, nil
 }
 
-// newestOf picks the greatest standing version of the newest run.
-func newestOf(list []Committed, run uint64) *Committed {
-	for i := len(list) - 1; i >= 0; i-- {
-		if list[i].Manifest != nil && list[i].Key.Run >= run {
-			return &list[i]
+// choose applies the protocol's choice to what was read. order may be nil.
+func choose(list []Committed, run uint64, order *Order) *Committed {
+	standing := make([]protocol.Standing, 0, len(list))
+	byKey := make(map[Key]*Committed, len(list))
+	for i := range list {
+		if list[i].Manifest != nil {
+			standing = append(standing, protocol.Standing{Key: list[i].Key, Seq: list[i].Seq})
+			byKey[list[i].Key] = &list[i]
 		}
 	}
-	return nil
+	return byKey[protocol.Choose(standing, run, order.rollback())]
 }

@@ -116,3 +116,10 @@ func (c *cache[V]) put(id string, v V) {
 	}
 	c.known[id] = v
 }
+
+// forget empties the cache.
+func (c *cache[V]) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = nil
+}

@@ -16,7 +16,7 @@ func (c *Control) item(m *stored) (protocol.Item, bool) {
 		c.quarantine(m, fmt.Errorf("no message belongs on this subject"))
 		return protocol.Item{}, false
 	}
-	it := protocol.Item{Place: place, Seq: m.Seq}
+	it := protocol.Item{Place: place, Seq: m.Seq, Trace: traceHeaders(m.Header)}
 	body, err := decodeBody(place, m, c.cfg.Model)
 	if err != nil {
 		c.quarantine(m, err)
@@ -50,9 +50,13 @@ func (c *Control) placeOf(subject string) (protocol.Place, bool) {
 		key, err := ParseKey(t[1] + "." + t[2])
 		rank, err2 := strconv.Atoi(t[4])
 		return protocol.Place{Kind: protocol.KindTable, Key: key, Rank: rank}, err == nil && err2 == nil
-	case t[0] == "r" && len(t) == 2:
-		run, err := strconv.ParseUint(t[1], 10, 64)
-		return protocol.Place{Kind: protocol.KindRun, Key: Key{Run: run}}, err == nil
+	case (t[0] == "r" || t[0] == "o") && len(t) == 2:
+		kind := protocol.KindRun
+		if t[0] == "o" {
+			kind = protocol.KindOrder
+		}
+		n, err := strconv.ParseUint(t[1], 10, 64)
+		return protocol.Place{Kind: kind, Key: Key{Run: n}}, err == nil
 	}
 	return protocol.Place{}, false
 }
@@ -73,6 +77,16 @@ func decodeBody(place protocol.Place, m *stored, model string) (protocol.Body, e
 		return decodeCommit(place, m, model)
 	case protocol.KindLease:
 		return decodeLeaseBody(place, m)
+	case protocol.KindOrder:
+		o, err := DecodeOrder(m.Data)
+		if err == nil && o.N != place.Key.Run {
+			err = malformed(orderSchema, "n", "order %d lies at %s", o.N, m.Subject)
+		}
+		if err != nil {
+			return protocol.Body{}, err
+		}
+		o.Seq = m.Seq
+		return protocol.Body{Class: protocol.ClassOrder, Facts: o}, nil
 	default:
 		r, err := DecodeRun(m.Data)
 		if err != nil {

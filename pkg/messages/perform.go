@@ -83,6 +83,8 @@ func (c *Control) perform(ctx context.Context, in protocol.Intent) protocol.Resu
 		return c.performLeader(ctx, c.streamOf(in.Place.Kind), query)
 	case protocol.LastRun:
 		return c.performLeader(ctx, c.subj.stream(), getQuery{LastFor: c.subj.runs()})
+	case protocol.LastOrder:
+		return c.performLeader(ctx, c.subj.stream(), getQuery{LastFor: c.subj.orders()})
 	case protocol.ListLeases:
 		return c.performList(ctx, in.Place.Key)
 	case protocol.Purge:
@@ -140,7 +142,7 @@ func (c *Control) performPut(ctx context.Context, in protocol.Intent) protocol.R
 	switch {
 	case in.TTL > 0:
 		m.Header.Set(hdrTTL, seconds(in.TTL))
-	case in.Place.Kind == protocol.KindRun:
+	case in.Place.Kind == protocol.KindRun, in.Place.Kind == protocol.KindOrder:
 		m.Header.Set(hdrTTL, ttlNever)
 	}
 	seq, err := c.store(ctx, m)
@@ -262,6 +264,8 @@ func (c *Control) subjectOf(p protocol.Place) string {
 		return c.subj.lease(p.Key, p.Name)
 	case protocol.KindRun:
 		return c.subj.run(p.Key.Run)
+	case protocol.KindOrder:
+		return c.subj.order(p.Key.Run)
 	}
 	panic(fmt.Sprintf("messages: unknown kind of place %d", p.Kind))
 }

@@ -58,6 +58,7 @@ func (c *Control) encodePublication(p *Publication) (*Table, []chunk, error) {
 	}
 	t := &Table{
 		Model: c.cfg.Model, Key: p.Key, Rank: p.Rank, World: p.World, Nbytes: p.Layout.Nbytes(), Regions: p.Regions, Base: p.Base,
+		Grouped: len(p.Layout.Groups) > 0,
 	}
 	var chunks []chunk
 	var err error

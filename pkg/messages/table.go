@@ -50,6 +50,7 @@ type Table struct {
 	Regions  []uint32 // region i of the layout is the endpoint's region Regions[i]; nil: the same numbers. So a publisher alternates buffers with one layout and one endpoint
 	Base     *Key     // partial version: what is not Changed equals this version's
 	Changed  []uint32 // with Base: indices into the layout's sources, ascending
+	Grouped  bool     // the layout has groups, which committers check
 }
 
 // ManifestRank is what a manifest says of one rank.

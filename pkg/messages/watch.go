@@ -12,27 +12,41 @@ import (
 	"github.com/drydock-rl/drydock/pkg/messages/protocol"
 )
 
-// Announcement tells of a committed version that is newer than all before.
+// Announcement tells which version a receiver should go to next.
 type Announcement struct {
 	Key      Key
 	Manifest *Manifest
 	Headers  map[string]string // trace context of the commit
 	Skipped  []Key             // versions that were committed and are superseded unseen
+	Rollback *Order            // the order that leads backwards; nil: forwards
 }
 
 // Remote returns ctx with the remote span that the announcement carries.
 func (a Announcement) Remote(ctx context.Context) context.Context { return remote(ctx, a.Headers) }
 
+// WatchOptions says what to watch. Zero is the newest version, whatever it is.
+type WatchOptions struct {
+	After Key // only versions after this one: what the receiver serves already
+	// Every announces each committed version in order, for exact replay. It relies
+	// on publishers that keep every version (protocol.Keep).
+	Every bool
+}
+
 // Watch announces the newest committed version now and whenever there is a newer one.
 // The channel holds one announcement: a reader that was busy gets the latest, and the
 // names of those it missed. It is closed when ctx ends or Control is closed.
 func (c *Control) Watch(ctx context.Context) (<-chan Announcement, error) {
+	return c.WatchWith(ctx, WatchOptions{})
+}
+
+// WatchWith is Watch with options.
+func (c *Control) WatchWith(ctx context.Context, opts WatchOptions) (<-chan Announcement, error) {
 	// Subscribe first, then read: what is committed in between wakes us.
 	sub, err := c.nc.SubscribeSync(c.subj.notifyAll())
 	if err != nil {
 		return nil, fmt.Errorf("watch %q: %w", c.cfg.Model, err)
 	}
-	w := &watcher{c: c, sub: sub, out: make(chan Announcement, 1)}
+	w := &watcher{c: c, sub: sub, every: opts.Every, last: opts.After, out: make(chan Announcement, 1)}
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.background, cancel)
 	c.work.Add(1)
@@ -50,10 +64,12 @@ func (c *Control) Watch(ctx context.Context) (<-chan Announcement, error) {
 // watcher reads the newest version over and over: when it is woken, when the
 // connection comes back, and every few seconds in any case, since a wake may be lost.
 type watcher struct {
-	c    *Control
-	sub  *nats.Subscription
-	out  chan Announcement
-	last Key // newest announced
+	c        *Control
+	sub      *nats.Subscription
+	out      chan Announcement
+	every    bool
+	last     Key    // newest announced
+	followed uint64 // sequence of the last order that was announced
 }
 
 func (w *watcher) run(ctx context.Context) {
@@ -96,6 +112,7 @@ func (w *watcher) sleep(ctx context.Context, status <-chan nats.Status) Key {
 	}
 }
 
+// hint is the version that a wake is about; zero when it is about something else.
 func (w *watcher) hint(subject string) Key {
 	prefix := "refit-notify." + w.c.subj.token + "."
 	if len(subject) <= len(prefix) {
@@ -108,19 +125,21 @@ func (w *watcher) hint(subject string) Key {
 	return k
 }
 
-// look reads the commits, and announces the newest if it is new. When a hint names a
+// look reads the commits, and announces what follows from them. When a hint names a
 // version that the replica does not show yet it looks again for a while.
 func (w *watcher) look(ctx context.Context, hint Key) {
 	began := w.c.now()
 	for {
 		list, err := w.c.commits(ctx)
+		if err == nil {
+			err = w.announce(ctx, list)
+		}
 		if err != nil {
 			if ctx.Err() == nil {
 				w.c.log.Debug("could not read the newest version", "error", err)
 			}
 			return
 		}
-		w.announce(ctx, list)
 		lagging := w.last.Less(hint) && !slices.ContainsFunc(list, func(v Committed) bool { return v.Key == hint })
 		if !lagging || w.c.now()-began > protocol.AskLeaderAfter {
 			return
@@ -132,29 +151,83 @@ func (w *watcher) look(ctx context.Context, hint Key) {
 	}
 }
 
-func (w *watcher) announce(ctx context.Context, list []Committed) {
-	newest := newestOf(list, 0)
-	if newest == nil || !w.last.Less(newest.Key) {
-		return
+// announce sends what a receiver that serves w.last should know of list.
+func (w *watcher) announce(ctx context.Context, list []Committed) error {
+	if newest := newestStanding(list); newest == nil || newest.Key == w.last && w.followed == 0 && !w.mayRollBack(list) {
+		return nil // the common poll: nothing can have changed
 	}
 	run, ok, err := w.c.Run(ctx)
-	if err != nil || !ok || run.Run > newest.Key.Run {
-		return // fenced, or not known to be current: look again later
+	if err != nil || !ok {
+		return err
 	}
-	a := Announcement{Key: newest.Key, Manifest: newest.Manifest, Headers: newest.Headers}
+	order, _, err := w.c.LastOrder(ctx)
+	if err != nil {
+		return err
+	}
+	next := choose(list, run.Run, order)
+	if next == nil || !protocol.MayInstall(w.last, next.Key, order.rollback(), w.followed) {
+		return nil
+	}
+	if w.every && w.last.Less(next.Key) {
+		return w.announceEvery(ctx, list, run.Run, next.Key)
+	}
+	w.send(list, next, order)
+	return nil
+}
+
+// mayRollBack says whether an order could lead anywhere: there are older versions.
+func (w *watcher) mayRollBack(list []Committed) bool {
+	return slices.ContainsFunc(list, func(v Committed) bool { return v.Manifest != nil && v.Key.Less(w.last) })
+}
+
+func newestStanding(list []Committed) *Committed {
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Manifest != nil {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// send replaces an announcement that nobody has read yet.
+func (w *watcher) send(list []Committed, next *Committed, order *Order) {
+	a := Announcement{Key: next.Key, Manifest: next.Manifest, Headers: next.Headers}
+	if next.Key.Less(w.last) {
+		a.Rollback = order
+	}
 	select {
 	case unread := <-w.out:
 		a.Skipped = append(unread.Skipped, unread.Key)
 	default:
 	}
 	for _, v := range list {
-		seen := v.Key.Compare(w.last) <= 0 || v.Key.Compare(newest.Key) >= 0
+		seen := v.Key.Compare(w.last) <= 0 || v.Key.Compare(next.Key) >= 0
 		if !seen && v.Manifest != nil && !w.last.IsZero() {
 			a.Skipped = append(a.Skipped, v.Key)
 		}
 	}
-	w.last = newest.Key
+	if order != nil {
+		w.followed = max(w.followed, order.Seq)
+	}
+	w.last = next.Key
 	w.out <- a // there is room: nobody else sends
+}
+
+// announceEvery sends all versions up to `to` one by one, waiting for the reader.
+func (w *watcher) announceEvery(ctx context.Context, list []Committed, run uint64, to Key) error {
+	for i := range list {
+		v := &list[i]
+		if v.Manifest == nil || v.Key.Run < run || v.Key.Compare(w.last) <= 0 || to.Less(v.Key) {
+			continue
+		}
+		select {
+		case w.out <- Announcement{Key: v.Key, Manifest: v.Manifest, Headers: v.Headers}:
+			w.last = v.Key
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }
 
 func sortCommitted(list []Committed) {

@@ -14,12 +14,13 @@ const (
 	KindCommit                 // a version's manifest, or its end
 	KindLease                  // one receiver's lease on one version
 	KindRun                    // the record of one run
+	KindOrder                  // an operator's order
 )
 
 // Place names one message. The zero fields of a kind stay zero, so that places compare.
 type Place struct {
 	Kind Kind
-	Key  Key    // KindRun: only Run
+	Key  Key    // KindRun: only Run; KindOrder: its number, as Run
 	Rank int    // KindTable
 	Name string // KindLease: the receiver
 }
@@ -35,6 +36,7 @@ const (
 	ReadLeader                 // read Place as of all acknowledged writes
 	ListLeases                 // read all leases on Key through the leader
 	LastRun                    // read the newest run record through the leader
+	LastOrder                  // read the newest order through the leader
 	Purge                      // remove what is at Place
 	PurgeTable                 // remove a rank's table and tile digests of Key
 	Wait                       // let Delay pass, or less when something may have changed
@@ -67,6 +69,7 @@ const (
 	ClassLease
 	ClassReleased // a lease that was given back or has expired: nobody's
 	ClassRun
+	ClassOrder
 	ClassBad // can't be read; its bytes are kept for the quarantine
 )
 
@@ -86,6 +89,7 @@ type Item struct {
 	Place Place
 	Seq   uint64
 	Body  Body
+	Trace map[string]string // trace context, opaque to the machines
 }
 
 // Outcome is how an intent went.
