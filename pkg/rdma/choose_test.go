@@ -117,7 +117,7 @@ func TestRegisterAllIsAllOrNothing(t *testing.T) {
 func TestErrorsCarryTheirKindThroughWrapping(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("cause")
-	for k := rdma.ErrUnreachable; k <= rdma.ErrProtocol; k++ {
+	for k := rdma.ErrUnreachable; k <= rdma.ErrQuarantined; k++ {
 		e := &rdma.Error{Kind: k, Op: "read", Transport: "tcp", Rank: 7, Err: cause}
 		err := fmt.Errorf("stage: %w", e)
 		if !errors.Is(err, k) || rdma.KindOf(err) != k || !errors.Is(err, cause) {

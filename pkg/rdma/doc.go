@@ -18,8 +18,8 @@
 //  2. A transfer ends in exactly one terminal state. Until then its destination is held: Memory.Close answers ErrBusy.
 //     Ending a Wait by its context ends the wait and nothing else.
 //  3. After a terminal error the bytes named by the transfer's segments are undefined, and no others were written.
-//  4. After a terminal state the transport writes no more into the destination. Where that cannot be known, the
-//     transfer stays without a terminal state and its memory in quarantine.
+//  4. After a terminal state the transport writes no more into the destination. Where that can't be proved, the
+//     transfer ends with ErrQuarantined and the destination stays held.
 //  5. Every error is an *Error, whose Kind says what is left behind and so what a caller may do next.
 //
 // Transports are the folders below: tcp (always there), local (one host), nixl (libnixl at run time) and inproc (the

@@ -30,6 +30,9 @@ const (
 	ErrAborted
 	// ErrProtocol: the other side sent what no correct peer sends. Bytes of this read are undefined; the connection is gone.
 	ErrProtocol
+	// ErrQuarantined: the transport gave up on a transfer that it can't prove to have ended. The destination stays
+	// held and may be written at any time: it must be neither reused nor unmapped. Memory.Holds tells when it ended.
+	ErrQuarantined
 )
 
 var kindText = map[Kind][2]string{
@@ -42,6 +45,7 @@ var kindText = map[Kind][2]string{
 	ErrUnavailable:     {"transport unavailable", "nothing was tried"},
 	ErrAborted:         {"aborted by the reader", "bytes of this read are undefined"},
 	ErrProtocol:        {"protocol broken by the other side", "bytes of this read are undefined, the connection is gone"},
+	ErrQuarantined:     {"the transfer never ended", "its destination may still be written and stays held"},
 }
 
 // String names the kind in a few words.

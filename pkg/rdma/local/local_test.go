@@ -39,3 +39,11 @@ func TestConformance(t *testing.T) {
 		})
 	}
 }
+
+func BenchmarkRead(b *testing.B) {
+	for _, back := range []rdma.Backing{rdma.Memfd, rdma.Anonymous} {
+		b.Run(back.String(), func(b *testing.B) {
+			rdmatest.Benchmark(b, func(t testing.TB) rdmatest.Pair { return newPair(t, back) })
+		})
+	}
+}

@@ -51,3 +51,7 @@ func TestConformance(t *testing.T) {
 		})
 	}
 }
+
+func BenchmarkRead(b *testing.B) {
+	rdmatest.Benchmark(b, func(t testing.TB) rdmatest.Pair { return newPair(t, nil) })
+}

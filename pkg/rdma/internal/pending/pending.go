@@ -18,6 +18,7 @@ type Transfer struct {
 	rank      int
 	release   func()
 	done      chan struct{}
+	doneOnce  sync.Once
 	abort     chan struct{}
 	abortOnce sync.Once
 	start     time.Time
@@ -84,6 +85,28 @@ func (t *Transfer) judge() {
 // SetVerdict adds a last check, made when all parts went well. It is called before the first part begins.
 func (t *Transfer) SetVerdict(check func() error) { t.verdict = check }
 
+// tell wakes those who wait, once.
+func (t *Transfer) tell() {
+	t.doneOnce.Do(func() {
+		t.onFinish()
+		close(t.done)
+	})
+}
+
+// Quarantine answers those who wait although the transfer may still write: its parts never ended. The destination
+// stays held until they do, if ever. Without effect on a transfer that has ended.
+func (t *Transfer) Quarantine(cause error) {
+	t.mu.Lock()
+	if t.err == nil {
+		t.err = t.Fail(rdma.ErrQuarantined, cause)
+	}
+	ended := t.left == 0
+	t.mu.Unlock()
+	if !ended {
+		t.tell()
+	}
+}
+
 // SetCeiling says how much is read and how fast the fabric can be at most, in bytes/s. It is called before the first
 // part begins.
 func (t *Transfer) SetCeiling(nbytes, ceiling int64) { t.nbytes, t.ceiling = nbytes, ceiling }
@@ -102,8 +125,7 @@ func (t *Transfer) checkRate() error {
 
 func (t *Transfer) finish() {
 	t.release()
-	t.onFinish()
-	close(t.done)
+	t.tell()
 }
 
 // Err is nil while nothing went wrong, ErrAborted once an abort is asked for: what a part asks before it begins.

@@ -1,0 +1,71 @@
+package nixl
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/rdmatest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// realLibrary is the pinned library, if `make nixl` has fetched it, or the one that the environment names.
+func realLibrary(t testing.TB) string {
+	t.Helper()
+	if p := os.Getenv("DRYDOCK_NIXL_LIB"); p != "" {
+		return p
+	}
+	found, err := filepath.Glob("../../../.cache/nixl/*/.nixl_cu12.mesonpy.libs/" + libraryName)
+	if err != nil || len(found) == 0 {
+		t.Skip("no NIXL library: run scripts/fetch-nixl.sh, or set DRYDOCK_NIXL_LIB")
+	}
+	p, err := filepath.Abs(found[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func open(t testing.TB, cfg Config) *Transport {
+	t.Helper()
+	tr, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tr.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return tr
+}
+
+func newPair(t testing.TB, cfg Config) rdmatest.Pair {
+	t.Helper()
+	cfg.Stall = 10 * time.Second
+	reader := cfg
+	cfg.Listen = "127.0.0.1:0"
+	s := open(t, cfg)
+	return rdmatest.Pair{Source: s, Reader: open(t, reader), Incarnation: s.Incarnation(), Backing: rdma.Memfd}
+}
+
+func TestConformance(t *testing.T) {
+	for name, params := range map[string]map[string]string{
+		"shared memory": nil,
+		"tcp":           {"engine_config": "TLS=tcp"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lib := realLibrary(t)
+			rdmatest.Conformance(t, func(t testing.TB) rdmatest.Pair { return newPair(t, Config{Library: lib, Params: params}) })
+		})
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	rdmatest.Benchmark(b, func(t testing.TB) rdmatest.Pair { return newPair(t, Config{Library: realLibrary(b)}) })
+}

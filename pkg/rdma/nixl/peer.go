@@ -1,0 +1,243 @@
+package nixl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/internal/nixlsys"
+	"github.com/drydock-rl/drydock/pkg/rdma/internal/pending"
+	"github.com/drydock-rl/drydock/pkg/rdma/internal/strided"
+)
+
+// Limits of one request: descriptors cost a call each, and over shared memory the post blocks while it copies.
+const (
+	chunkBytes = 32 << 20
+	chunkDescs = 8192
+	inFlight   = 4 // requests of one peer
+)
+
+// peer reads from one remote agent.
+type peer struct {
+	t       *Transport
+	rd      *reader
+	remote  rdma.Remote
+	agent   string // the remote's name
+	control rdma.Peer
+	probe   *rdma.Memory // where bytes of the control channel go
+	live    pending.Set
+	slots   chan struct{}
+	broken  atomic.Bool // the library reported a failure: it has to be introduced anew
+	closing sync.Once
+
+	mu     sync.Mutex
+	wake   *sync.Cond
+	queue  []job
+	closed bool
+	done   chan struct{}
+}
+
+// job is one part of a transfer to be posted.
+type job struct {
+	t     *pending.Transfer
+	dst   *rdma.Memory
+	chunk chunk
+}
+
+// chunk is pairs of runs, flat.
+type chunk struct {
+	local, remote []nixlsys.Desc
+	nbytes        int64
+	memType       nixlsys.MemType // of the remote runs
+}
+
+func newPeer(t *Transport, rd *reader, r rdma.Remote, agent string, control rdma.Peer) (*peer, error) {
+	probe, err := rdma.Alloc(max(1, int64(len(r.Regions))), rdma.AllocOptions{Backing: rdma.Anonymous})
+	if err != nil {
+		return nil, fail("connect", r.Rank, rdma.ErrUnavailable, err)
+	}
+	p := &peer{t: t, rd: rd, remote: r, agent: agent, control: control, probe: probe,
+		slots: make(chan struct{}, inFlight), done: make(chan struct{})}
+	p.wake = sync.NewCond(&p.mu)
+	go p.run()
+	return p, nil
+}
+
+// Read implements rdma.Peer.
+func (p *peer) Read(dst *rdma.Memory, segs []rdma.Segment) (rdma.Transfer, error) {
+	nbytes, err := rdma.CheckAll(segs, p.remote.Regions, dst.Len())
+	if err != nil {
+		return nil, p.fail(rdma.ErrRefused, err)
+	}
+	chunks, err := p.chunks(dst, segs)
+	if err != nil {
+		return nil, p.fail(rdma.ErrRefused, err)
+	}
+	t, err := pending.New(&p.live, Name, p.remote.Rank, dst, len(chunks), nil)
+	if err != nil {
+		return nil, err
+	}
+	used := regionsOf(segs)
+	t.SetCeiling(nbytes, p.t.cfg.Ceiling)
+	t.SetVerdict(func() error { return p.ask(used) })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range chunks {
+		p.queue = append(p.queue, job{t: t, dst: dst, chunk: c})
+	}
+	p.wake.Signal()
+	return t, nil
+}
+
+// chunks flattens segments to pairs of runs. A batch has runs of several kinds of memory only one at a time.
+func (p *peer) chunks(dst *rdma.Memory, segs []rdma.Segment) ([]chunk, error) {
+	_, local, err := descOf(dst)
+	if err != nil {
+		return nil, err
+	}
+	b := flattener{base: local.Addr, device: local.Device}
+	for i := range segs {
+		s := strided.Compact(segs[i])
+		g := p.remote.Regions[s.Region]
+		t, dev, err := device(g.Device)
+		if err != nil {
+			return nil, err
+		}
+		b.region(g.Base, t, dev)
+		for piece := range strided.Pieces(s, chunkBytes) {
+			b.segment(&piece)
+		}
+	}
+	b.flush()
+	return b.out, nil
+}
+
+func regionsOf(segs []rdma.Segment) []rdma.Segment {
+	var out []rdma.Segment
+	seen := map[uint32]bool{}
+	for i := range segs {
+		if r := segs[i].Region; !seen[r] {
+			seen[r] = true
+			out = append(out, rdma.Contiguous(r, 0, int64(r), 1))
+		}
+	}
+	return slices.Clip(out)
+}
+
+// ask reads a byte of each region's shadow: the endpoint lives, is the same, and still serves what was read.
+func (p *peer) ask(used []rdma.Segment) error {
+	t, err := p.control.Read(p.probe, used)
+	if err == nil {
+		err = t.Wait(context.Background()) // bounded by the control channel's own deadlines
+	}
+	if err != nil {
+		return p.fail(rdma.KindOf(err), fmt.Errorf("control channel: %w", err))
+	}
+	return nil
+}
+
+func (p *peer) fail(kind rdma.Kind, err error) error { return fail("read", p.remote.Rank, kind, err) }
+
+// run posts the peer's jobs one after another.
+func (p *peer) run() {
+	defer close(p.done)
+	for {
+		j, ok := p.next()
+		if !ok {
+			return
+		}
+		p.slots <- struct{}{}
+		if err := p.start(j); err != nil {
+			<-p.slots
+			j.t.Done(err)
+		}
+	}
+}
+
+func (p *peer) next() (job, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.queue) == 0 && !p.closed {
+		p.wake.Wait()
+	}
+	if len(p.queue) == 0 {
+		return job{}, false
+	}
+	j := p.queue[0]
+	p.queue = p.queue[1:]
+	return j, true
+}
+
+var errBroken = errors.New("an earlier read failed inside the library: connect anew")
+
+// start makes and posts one request. With nil the job's end is reported by the request.
+func (p *peer) start(j job) error {
+	if err := j.t.Err(); err != nil {
+		return err
+	}
+	if p.broken.Load() {
+		return j.t.Fail(rdma.ErrReset, errBroken)
+	}
+	if err := p.rd.use(j.dst, false); err != nil {
+		return j.t.Fail(rdma.ErrRefused, err)
+	}
+	local, _, err := descOf(j.dst)
+	if err != nil {
+		return errors.Join(j.t.Fail(rdma.ErrRefused, err), p.rd.unuse(j.dst))
+	}
+	h, err := p.rd.newRead(local, &j.chunk, p.agent)
+	if err != nil {
+		return errors.Join(j.t.Fail(rdma.ErrRefused, err), p.rd.unuse(j.dst))
+	}
+	q := &request{handle: h, t: j.t, posted: time.Now(), nbytes: j.chunk.nbytes}
+	q.ended = func(st nixlsys.Status) { p.end(q, j, st) }
+	if st := p.rd.sys.Post(p.rd.handle, h); st != nixlsys.InProgress {
+		q.ended(st)
+		return nil
+	}
+	p.rd.follow(q)
+	return nil
+}
+
+// end frees a request that has ended and tells its transfer.
+func (p *peer) end(q *request, j job, st nixlsys.Status) {
+	var err error
+	if st != nixlsys.Success {
+		p.broken.Store(true)
+		err = j.t.Fail(rdma.ErrReset, st)
+	}
+	if e := errors.Join(p.rd.sys.Free(p.rd.handle, q.handle), p.rd.unuse(j.dst)); e != nil {
+		p.t.cfg.Logger.Warn("free request", "transport", Name, "error", e)
+	}
+	<-p.slots
+	j.t.Done(err)
+}
+
+// Close implements rdma.Peer. What doesn't end in time is quarantined, and the remote agent then isn't forgotten.
+func (p *peer) Close() error {
+	var err error
+	p.closing.Do(func() { err = p.close() })
+	return err
+}
+
+func (p *peer) close() error {
+	for _, t := range p.live.CloseAll() {
+		<-t.Finished()
+	}
+	p.mu.Lock()
+	p.closed = true
+	p.wake.Broadcast()
+	p.mu.Unlock()
+	defer p.t.forget(p)
+	defer p.rd.leave()
+	if len(p.slots) > 0 {
+		return p.control.Close() // requests are in quarantine: their agent must stay
+	}
+	<-p.done
+	return errors.Join(p.rd.unload(p.agent), p.control.Close(), p.probe.Close())
+}

@@ -1,0 +1,229 @@
+package nixl
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/internal/nixlsys"
+	"github.com/drydock-rl/drydock/pkg/rdma/internal/pending"
+)
+
+// reader is a reading agent with the goroutine that polls its requests.
+type reader struct {
+	*agent
+	stall  time.Duration
+	quarry *quarantine
+
+	poll   sync.Mutex
+	wake   *sync.Cond
+	live   []*request
+	ending bool
+	done   chan struct{}
+}
+
+// request is one posted part of a transfer.
+type request struct {
+	handle nixlsys.Request
+	t      *pending.Transfer
+	posted time.Time
+	nbytes int64
+	given  bool                 // up, and in quarantine
+	ended  func(nixlsys.Status) // called once, by the poller
+}
+
+func newReader(a *agent, q *quarantine, stall time.Duration) *reader {
+	r := &reader{agent: a, quarry: q, stall: stall, done: make(chan struct{})}
+	r.wake = sync.NewCond(&r.poll)
+	go r.run()
+	return r
+}
+
+// load counts peers, -1 while a call is stuck.
+func (r *reader) load() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stuck > 0 {
+		return -1
+	}
+	return r.peers
+}
+
+func (r *reader) enter() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.peers++
+}
+
+func (r *reader) leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.peers--
+}
+
+// introduce loads a remote agent. When ctx ends first, the call is left behind and the agent gets no new peers until
+// it comes back.
+func (r *reader) introduce(ctx context.Context, name string, md []byte) error {
+	result := make(chan error, 1)
+	r.mu.Lock()
+	r.stuck++
+	r.mu.Unlock()
+	left := make(chan struct{})
+	go func() {
+		err := r.agent.load(name, md)
+		r.mu.Lock()
+		r.stuck--
+		r.mu.Unlock()
+		select {
+		case <-left:
+			if err == nil {
+				_ = r.unload(name) // nobody waits for it any more
+			}
+		case result <- err:
+		}
+	}()
+	select {
+	case err := <-result:
+		if err != nil {
+			return fail("load metadata", -1, rdma.ErrUnreachable, err)
+		}
+		return nil
+	case <-ctx.Done():
+		close(left)
+		return fail("load metadata", -1, rdma.ErrTimeout, context.Cause(ctx))
+	}
+}
+
+// follow polls a request from now on.
+func (r *reader) follow(q *request) {
+	r.poll.Lock()
+	defer r.poll.Unlock()
+	r.live = append(r.live, q)
+	r.wake.Signal()
+}
+
+// Polling begins hot, because short reads end within microseconds, and cools down to a bounded pace.
+const (
+	hotPolls  = 64
+	firstNap  = 20 * time.Microsecond
+	longNap   = time.Millisecond
+	frozenNap = 50 * time.Millisecond // when all that is left is in quarantine
+)
+
+// run polls until the reader closes. It sleeps without polling while nothing is in flight.
+func (r *reader) run() {
+	defer close(r.done)
+	cold, nap := 0, firstNap
+	for {
+		live, ok := r.snapshot()
+		if !ok {
+			return
+		}
+		ended, frozen := r.pollOnce(live)
+		switch {
+		case ended:
+			cold, nap = 0, firstNap
+		case frozen:
+			time.Sleep(frozenNap)
+		case cold < hotPolls:
+			cold++
+		default:
+			time.Sleep(nap)
+			nap = min(2*nap, longNap)
+		}
+	}
+}
+
+func (r *reader) snapshot() ([]*request, bool) {
+	r.poll.Lock()
+	defer r.poll.Unlock()
+	for len(r.live) == 0 && !r.ending {
+		r.wake.Wait()
+	}
+	return append([]*request(nil), r.live...), !r.ending
+}
+
+// pollOnce asks for each request once.
+func (r *reader) pollOnce(live []*request) (ended, frozen bool) {
+	frozen = true
+	for _, q := range live {
+		st := r.sys.Status(r.handle, q.handle)
+		if st != nixlsys.InProgress {
+			r.drop(q)
+			q.ended(st)
+			ended = true
+			continue
+		}
+		if !q.given && time.Since(q.posted) > r.stall {
+			q.given = true
+			r.quarry.add(q)
+			q.t.Quarantine(errors.New("in progress for longer than " + r.stall.String()))
+		}
+		frozen = frozen && q.given
+	}
+	return ended, frozen
+}
+
+func (r *reader) drop(q *request) {
+	r.poll.Lock()
+	defer r.poll.Unlock()
+	for i := range r.live {
+		if r.live[i] == q {
+			r.live = append(r.live[:i], r.live[i+1:]...)
+			break
+		}
+	}
+	if q.given {
+		r.quarry.remove(q)
+	}
+}
+
+// close ends the poller and the agent. With requests still in flight the agent is left alive: ending it under the card
+// that writes would be worse than a leak.
+func (r *reader) close() error {
+	r.poll.Lock()
+	r.ending = true
+	left := len(r.live)
+	r.wake.Broadcast()
+	r.poll.Unlock()
+	<-r.done
+	if left > 0 || r.load() < 0 {
+		return nil
+	}
+	return r.agent.close()
+}
+
+// quarantine counts what never ended.
+type quarantine struct {
+	log    *slog.Logger
+	mu     sync.Mutex
+	held   map[*request]struct{}
+	nbytes int64
+}
+
+func (c *quarantine) add(q *request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held == nil {
+		c.held = map[*request]struct{}{}
+	}
+	c.held[q] = struct{}{}
+	c.nbytes += q.nbytes
+	c.log.Error("transfer never ended; its destination is in quarantine", "transport", Name, "bytes", q.nbytes, "quarantined", len(c.held))
+}
+
+func (c *quarantine) remove(q *request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.held, q)
+	c.nbytes -= q.nbytes
+}
+
+func (c *quarantine) count() (int, int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.held), c.nbytes
+}
