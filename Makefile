@@ -13,6 +13,12 @@ TOOLS := $(CACHE)/bin
 # The programs carry no VCS stamp: a clone that belongs to another user, or a source archive, builds all the same.
 export GOFLAGS := $(strip -buildvcs=false $(filter-out -buildvcs%,$(shell $(GO) env GOFLAGS)))
 
+# The NIXL library that `make nixl` fetched, unless another is named.
+DRYDOCK_NIXL_LIB ?= $(lastword $(wildcard $(CACHE)/nixl/*/.nixl_cu12.mesonpy.libs/libnixl_capi.so))
+ifneq ($(DRYDOCK_NIXL_LIB),)
+export DRYDOCK_NIXL_LIB
+endif
+
 TEST_TIMEOUT ?= 10m
 FUZZTIME     ?= 20s
 BENCH        ?= .
@@ -25,7 +31,7 @@ PKG          ?= ./...
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+		/^[a-z][a-z-]*:.*## / { printf "  %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build the programs into bin/
@@ -85,6 +91,20 @@ cover: ## test coverage by package, and .cache/cover.html
 	$(GO) test -timeout $(TEST_TIMEOUT) -coverpkg=./... -coverprofile=$(CACHE)/cover.out $(PKG)
 	@$(GO) tool cover -html=$(CACHE)/cover.out -o $(CACHE)/cover.html
 	@$(GO) tool cover -func=$(CACHE)/cover.out | tail -1
+
+##@ Check against other software, fetched into .cache
+
+.PHONY: nixl
+nixl: ## fetch the pinned NIXL library; tests and programs run by make use it from then on
+	@scripts/fetch-nixl.sh
+
+.PHONY: test-prometheus
+test-prometheus: ## a real Prometheus scrapes, and takes the alert rules and the dashboard's queries
+	GO=$(GO) scripts/test-prometheus.sh
+
+.PHONY: test-python-arenas
+test-python-arenas: build ## arenas of foreign checkpoints, opened in Python and compared with torch (6 GB, once)
+	scripts/test-python-arenas.sh
 
 ##@ Measure
 

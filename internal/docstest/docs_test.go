@@ -95,6 +95,21 @@ func TestMakeTargetsExist(t *testing.T) {
 	}
 }
 
+// TestPagesAreListed: docs/README.md leads to every page.
+func TestPagesAreListed(t *testing.T) {
+	t.Parallel()
+	index := read(t, "docs/README.md")
+	found, err := fs.Glob(tree, "docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range found {
+		if base := path.Base(page); base != "README.md" && !strings.Contains(index, "]("+base+")") {
+			t.Errorf("docs/README.md has no link to %s", base)
+		}
+	}
+}
+
 // TestDecisionsAreListed: each decision is in the list, under its own title.
 func TestDecisionsAreListed(t *testing.T) {
 	t.Parallel()
