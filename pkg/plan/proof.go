@@ -19,34 +19,56 @@ func (p *Plan) prove(g *gatherer) error {
 
 func (p *Plan) proveDest(dest int, g *gatherer, refused *Refused) {
 	d := &p.dests[dest]
-	spaces, params := coverSpaces(d)
-	want := cover.Whole(spaces)
-	padded := slices.ContainsFunc(d.Params, func(p Param) bool { return p.Padded })
-	if g.picked || padded {
-		// What is asked for is no longer whole parameters: first the copies and fills themselves are
-		// checked to write nothing twice and, all of them, everything; then the segments against those
-		// that were selected.
-		declared := d.regions(dest, g.fills, nil)
-		for i := range spaces {
-			if d.Params[params[i]].Padded || !d.covers(spaces, i, declared) {
-				p.name(dest, i, spaces, params, declared, refused)
-			}
-		}
+	j := judge{d: d, refused: refused}
+	j.spaces, j.params = coverSpaces(d)
+	want := cover.Whole(j.spaces)
+	if g.picked || slices.ContainsFunc(d.Params, func(q Param) bool { return q.Padded }) {
+		// What is asked for is no longer whole parameters. First the copies and fills themselves are
+		// checked, all of them; then the segments against those that were selected.
+		j.declared(d.regions(dest, g.fills, nil))
 		want = d.regions(dest, g.fills, g.o.Select)
 	}
 	got := p.regions(dest)
-	wrong, stray := cover.Equal(spaces, want, got)
+	wrong, stray := cover.Equal(j.spaces, want, got)
 	if stray >= 0 {
 		refused.add(&Fault{Err: ErrProof, Rank: d.Rank, Copy: -1, Detail: "a write leaves every parameter"})
 	}
-	before := len(refused.Faults)
-	for _, i := range wrong {
-		p.name(dest, i, spaces, params, got, refused)
+	if before := len(refused.Faults) + refused.More; len(wrong) > 0 {
+		j.name(wrong, got, true)
+		if len(refused.Faults)+refused.More == before {
+			refused.add(&Fault{Err: ErrProof, Rank: d.Rank, Copy: -1, Param: d.Params[j.params[wrong[0]]].Name,
+				Detail: "the segments don't write what the copies say"})
+		}
 	}
-	if len(wrong) > 0 && len(refused.Faults) == before {
-		refused.add(&Fault{Err: ErrProof, Rank: d.Rank, Copy: -1, Param: d.Params[params[wrong[0]]].Name,
-			Detail: "the segments don't write what the copies say"})
+}
+
+// judge finds and names what is wrong with one destination.
+type judge struct {
+	d       *Dest
+	spaces  []cover.Space // of the parameters, by offset
+	params  []int         // which parameter a space is
+	refused *Refused
+}
+
+// declared checks what copies and fills say they write: whole parameters exactly once, padded ones
+// nowhere twice.
+func (j *judge) declared(regions cover.Regions) {
+	var whole []cover.Space
+	var full, padded []int
+	for i, s := range j.spaces {
+		if j.d.Params[j.params[i]].Padded {
+			padded = append(padded, i)
+		} else {
+			whole = append(whole, s)
+			full = append(full, i)
+		}
 	}
+	wrong, _ := cover.Equal(whole, cover.Whole(whole), cover.Within(whole, regions))
+	for k, i := range wrong {
+		wrong[k] = full[i]
+	}
+	j.name(wrong, regions, true)
+	j.name(padded, regions, false)
 }
 
 // coverSpaces lists the parameters that must be written, by offset, and which they are.
@@ -64,44 +86,38 @@ func coverSpaces(d *Dest) (spaces []cover.Space, params []int) {
 	return spaces, params
 }
 
-// covers reports whether the declared regions write space i exactly once.
-func (d *Dest) covers(spaces []cover.Space, i int, declared cover.Regions) bool {
-	only := func(yield func(int, *cover.Region) bool) {
-		declared(func(id int, r *cover.Region) bool {
-			return r.Off < spaces[i].Lo || r.Off >= spaces[i].Hi || yield(id, r)
-		})
+// name turns what is wrong with some spaces into faults: which bytes of the parameter, and whose copies.
+func (j *judge) name(which []int, got cover.Regions, holes bool) {
+	if len(which) == 0 {
+		return
 	}
-	wrong, stray := cover.Equal(spaces[i:i+1], cover.Whole(spaces[i:i+1]), only)
-	return len(wrong) == 0 && stray < 0
+	faults, ok := cover.Faults(j.spaces, which, got, holes, maxFaults)
+	if !ok {
+		j.refused.add(&Fault{Err: ErrHole, Rank: j.d.Rank, Param: j.d.Params[j.params[which[0]]].Name, Copy: -1,
+			Detail: "holes or overlaps, in too many runs to name them"})
+	}
+	for i := range faults {
+		j.refused.add(j.fault(&faults[i]))
+	}
 }
 
-// name turns what is wrong with a space into faults: which bytes of the parameter, and whose copies.
-func (p *Plan) name(dest, i int, spaces []cover.Space, params []int, got cover.Regions, refused *Refused) {
-	d := &p.dests[dest]
-	q := &d.Params[params[i]]
-	faults, ok := cover.Faults(i, spaces[i], got, !q.Padded, maxFaults)
-	if !ok && q.Padded {
-		refused.add(&Fault{Err: ErrLimit, Rank: d.Rank, Param: q.Name, Copy: -1, Detail: "too many runs to prove a padded parameter"})
-	} else if !ok {
-		refused.add(&Fault{Err: ErrHole, Rank: d.Rank, Param: q.Name, Copy: -1, Detail: "holes or overlaps, in too many runs to name them"})
+func (j *judge) fault(f *cover.Fault) *Fault {
+	q := &j.d.Params[j.params[f.Space]]
+	out := &Fault{Err: ErrHole, Rank: j.d.Rank, Param: q.Name, Copy: -1, Box: q.boxAround(f.Lo, f.Hi),
+		Detail: fmt.Sprintf("bytes [%d, %d) of %d", f.Lo, f.Hi, q.nbytes())}
+	if f.Times < 2 {
+		return out
 	}
-	for _, f := range faults {
-		fault := &Fault{Err: ErrHole, Rank: d.Rank, Param: q.Name, Copy: -1, Box: q.boxAround(f.Lo, f.Hi),
-			Detail: fmt.Sprintf("bytes [%d, %d) of %d", f.Lo, f.Hi, q.nbytes())}
-		if f.Times > 1 {
-			fault.Err = ErrOverlap
-			for _, id := range f.IDs {
-				if id >= 0 {
-					fault.Copy = id
-					fault.Source = d.Copies[id].Source
-					fault.Detail += fmt.Sprintf(", copy %d of %q", id, d.Copies[id].Source)
-				} else {
-					fault.Detail += ", a fill"
-				}
-			}
+	out.Err = ErrOverlap
+	for _, id := range f.IDs {
+		if id < 0 {
+			out.Detail += ", a fill"
+			continue
 		}
-		refused.add(fault)
+		out.Copy, out.Source = id, j.d.Copies[id].Source
+		out.Detail += fmt.Sprintf(", copy %d of %q", id, out.Source)
 	}
+	return out
 }
 
 // boxAround returns the smallest box of the parameter that holds the bytes [lo, hi).

@@ -60,6 +60,16 @@ func Whole(spaces []Space) Regions {
 	}
 }
 
+// Within yields those regions that begin in one of the spaces, which must be sorted.
+func Within(spaces []Space, regions Regions) Regions {
+	return func(yield func(int, *Region) bool) {
+		c := newChecker(spaces)
+		regions(func(id int, r *Region) bool {
+			return c.space(r.Off) < 0 || yield(id, r)
+		})
+	}
+}
+
 // Equal reports the spaces, ascending, in which got does not write each byte exactly as often as want, and
 // the id of the first region that lies in no space; -1 if all do. Spaces must be sorted and disjoint.
 func Equal(spaces []Space, want, got Regions) (wrong []int, stray int) {

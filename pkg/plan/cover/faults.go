@@ -16,18 +16,32 @@ type Fault struct {
 // maxRuns bounds how many runs Faults spells out before it gives up on naming.
 const maxRuns = 1 << 24
 
-// Faults spells the regions of one space out, run by run, and names up to limit ranges that are not
-// written exactly once. holes says whether ranges that nothing writes count. ok is false when there are
-// too many runs to look at.
-func Faults(space int, s Space, got Regions, holes bool, limit int) (faults []Fault, ok bool) {
-	runs, ok := spell(s, got)
+// Faults spells the regions of some spaces (by index, ascending) out, run by run, and names up to limit
+// ranges of each that are not written exactly once. holes says whether ranges that nothing writes count.
+// ok is false when there are too many runs to look at.
+func Faults(spaces []Space, which []int, got Regions, holes bool, limit int) (faults []Fault, ok bool) {
+	runs, ok := spell(spaces, which, got)
 	if !ok {
 		return nil, false
 	}
 	slices.SortFunc(runs, func(a, b run) int {
-		return cmp.Or(cmp.Compare(a.lo, b.lo), cmp.Compare(a.hi, b.hi), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.space, b.space), cmp.Compare(a.lo, b.lo), cmp.Compare(a.hi, b.hi), cmp.Compare(a.id, b.id))
 	})
-	f := finder{space: space, limit: limit}
+	for _, i := range which {
+		n := 0
+		for n < len(runs) && runs[n].space == i {
+			n++
+		}
+		f := finder{space: i, limit: limit}
+		f.sweep(runs[:n], spaces[i].Hi-spaces[i].Lo, holes)
+		faults = append(faults, f.faults...)
+		runs = runs[n:]
+	}
+	return faults, true
+}
+
+// sweep goes over the sorted runs of a space of the given size.
+func (f *finder) sweep(runs []run, nbytes int64, holes bool) {
 	end, endID := int64(0), -1
 	for _, r := range runs {
 		if r.lo > end && holes {
@@ -40,47 +54,56 @@ func Faults(space int, s Space, got Regions, holes bool, limit int) (faults []Fa
 			end, endID = r.hi, r.id
 		}
 	}
-	if n := s.Hi - s.Lo; end < n && holes {
-		f.note(end, n, 0)
+	if end < nbytes && holes {
+		f.note(end, nbytes, 0)
 	}
-	return f.faults, true
 }
 
 type run struct {
+	space  int
 	lo, hi int64
 	id     int
 }
 
-func spell(s Space, got Regions) (runs []run, ok bool) {
+func spell(spaces []Space, which []int, got Regions) (runs []run, ok bool) {
+	c := newChecker(spaces)
+	wanted := make([]bool, len(spaces))
+	for _, i := range which {
+		wanted[i] = true
+	}
 	ok = true
 	got(func(id int, r *Region) bool {
-		if r.Off < s.Lo || r.Off >= s.Hi {
+		i := c.space(r.Off)
+		if i < 0 || !wanted[i] {
 			return true
 		}
 		r.settle()
-		var at [MaxDims]int64
-		off := r.Off - s.Lo
-		for {
-			if len(runs) == maxRuns {
-				ok = false
-				return false
-			}
-			runs = append(runs, run{off, off + r.Run, id})
-			k := r.NDim - 1
-			for ; k >= 0; k-- {
-				off += r.Stride[k]
-				if at[k]++; at[k] < r.N[k] {
-					break
-				}
-				off -= at[k] * r.Stride[k]
-				at[k] = 0
-			}
-			if k < 0 {
-				return true
-			}
-		}
+		runs, ok = r.spell(i, id, r.Off-spaces[i].Lo, runs)
+		return ok
 	})
 	return runs, ok
+}
+
+func (r *Region) spell(space, id int, off int64, runs []run) ([]run, bool) {
+	var at [MaxDims]int64
+	for {
+		if len(runs) == maxRuns {
+			return nil, false
+		}
+		runs = append(runs, run{space, off, off + r.Run, id})
+		k := r.NDim - 1
+		for ; k >= 0; k-- {
+			off += r.Stride[k]
+			if at[k]++; at[k] < r.N[k] {
+				break
+			}
+			off -= at[k] * r.Stride[k]
+			at[k] = 0
+		}
+		if k < 0 {
+			return runs, true
+		}
+	}
 }
 
 type finder struct {
