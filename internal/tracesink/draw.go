@@ -190,14 +190,19 @@ func (d *drawing) write(w io.Writer) {
 	}
 }
 
-// hidden attributes repeat what the row says already, or what all rows share.
-var hidden = []string{"drydock.model", "drydock.backend", "drydock.stage", "drydock.run", "error.type"}
+// hidden attributes repeat what the row says already, or what all rows share;
+// of the latter the root shows the version and the size of the world.
+var (
+	hidden      = []string{"drydock.model", "drydock.backend", "drydock.stage", "drydock.run", "error.type"}
+	hiddenBelow = []string{"drydock.version", "drydock.world"}
+)
 
 // notes are the attributes of Drydock's own and of messaging, links, and the error.
 func notes(sp *Span) string {
 	var own []Attribute
 	for _, a := range sp.Attributes {
-		if (strings.HasPrefix(a.Key, "drydock.") || a.Key == "messaging.destination.name") && !slices.Contains(hidden, a.Key) {
+		below := sp.Parent != SpanID{} && slices.Contains(hiddenBelow, a.Key)
+		if (strings.HasPrefix(a.Key, "drydock.") || a.Key == "messaging.destination.name") && !slices.Contains(hidden, a.Key) && !below {
 			own = append(own, a)
 		}
 	}
@@ -243,7 +248,15 @@ func size(n int64) string {
 	return fmt.Sprintf("%.3g%cB", f, " kMGTP"[unit])
 }
 
-func process(sp *Span) string { return clean(strings.TrimPrefix(sp.Process(), "drydock-")) }
+// process names the process briefly: an instance that repeats its service's name
+// stands alone.
+func process(sp *Span) string {
+	service := strings.TrimPrefix(sp.Service(), "drydock-")
+	if in := sp.Instance(); strings.HasPrefix(in, service) && in != "" {
+		return clean(in)
+	}
+	return clean(strings.TrimPrefix(sp.Process(), "drydock-"))
+}
 
 func millis(d time.Duration) string {
 	return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond))

@@ -20,7 +20,7 @@ func refit(b *builder) []*tracepb.ResourceSpans {
 	pub0 := b.span(root, "publish", 1, 120, num("drydock.rank", 0))
 	digest := b.span(pub0, "digest", 2, 90, num("drydock.bytes", 12_582_912))
 	upload := b.span(pub0, "send refit.qwen", 90, 119, str("messaging.destination.name", "refit.qwen.v.1.42.t.0"))
-	pub1 := b.span(root, "publish", 3, 130, num("drydock.rank", 1))
+	pub1 := b.span(root, "publish", 3, 130, num("drydock.rank", 1), num("drydock.version", 42))
 
 	cycle := b.span(root, "refit", 140, 880, num("drydock.rank", 0), str("drydock.outcome", "applied"), str("drydock.backend", "drydock"))
 	cycle.Links = []*tracepb.Span_Link{{TraceId: bytes.Repeat([]byte{0xab}, 16), SpanId: bytes.Repeat([]byte{1}, 8)}}
@@ -36,7 +36,7 @@ func refit(b *builder) []*tracepb.ResourceSpans {
 	verify := fail(b.span(failed, "receive_sync", 290, 300), "tile 7 of model.embed: digest differs\nshould be one line")
 	return []*tracepb.ResourceSpans{
 		from("drydock-publisher", "0", root, pub0, digest, upload),
-		from("drydock-publisher", "1", pub1),
+		from("drydock-publisher", "publisher-1", pub1),
 		from("drydock-receiver", "0", cycle, stage, discover, wire, read, apply, install),
 		from("drydock-receiver", "1", failed, verify),
 	}
