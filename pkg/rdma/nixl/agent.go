@@ -12,8 +12,9 @@ import (
 )
 
 // agentConfig: the progress thread is what makes an agent safe for several goroutines; readers and writers of its
-// tables are kept apart by the library's own lock.
-var agentConfig = nixlsys.AgentConfig{ProgressThread: true, Sync: 2}
+// tables are kept apart by the library's own lock. Without a delay the thread would spin on a core of its own; with one
+// it wakes for events at once and after a millisecond at the latest.
+var agentConfig = nixlsys.AgentConfig{ProgressThread: true, Sync: 2, ProgressDelay: 1000}
 
 // agent is one agent of the library with one plug-in, and the memory registered with it.
 type agent struct {

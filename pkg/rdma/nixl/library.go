@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/internal/nixlsys"
@@ -31,10 +32,13 @@ func Candidates(roots ...string) []string {
 	return out
 }
 
-// Library is the opened library.
+// Library is the opened library. It is tested once, by the first transport made of it.
 type Library struct {
 	sys  *nixlsys.Library
 	Path string // as it was opened
+
+	once   sync.Once
+	tested error
 }
 
 // Open opens the configured library, or the first candidate that opens. The error tells of all that were tried, and is

@@ -31,9 +31,18 @@ func realLibrary(t testing.TB) string {
 	return p
 }
 
-func open(t testing.TB, cfg Config) *Transport {
+func library(t testing.TB) *Library {
 	t.Helper()
-	tr, err := New(cfg)
+	l, err := Open(Config{Library: realLibrary(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func open(t testing.TB, l *Library, cfg Config) *Transport {
+	t.Helper()
+	tr, err := l.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,13 +54,13 @@ func open(t testing.TB, cfg Config) *Transport {
 	return tr
 }
 
-func newPair(t testing.TB, cfg Config) rdmatest.Pair {
+func newPair(t testing.TB, l *Library, cfg Config) rdmatest.Pair {
 	t.Helper()
-	cfg.Stall = 10 * time.Second
+	cfg.Stall, cfg.Agents = 10*time.Second, 1
 	reader := cfg
 	cfg.Listen = "127.0.0.1:0"
-	s := open(t, cfg)
-	return rdmatest.Pair{Source: s, Reader: open(t, reader), Incarnation: s.Incarnation(), Backing: rdma.Memfd}
+	s := open(t, l, cfg)
+	return rdmatest.Pair{Source: s, Reader: open(t, l, reader), Incarnation: s.Incarnation(), Backing: rdma.Memfd}
 }
 
 func TestConformance(t *testing.T) {
@@ -60,12 +69,13 @@ func TestConformance(t *testing.T) {
 		"tcp":           {"engine_config": "TLS=tcp"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lib := realLibrary(t)
-			rdmatest.Conformance(t, func(t testing.TB) rdmatest.Pair { return newPair(t, Config{Library: lib, Params: params}) })
+			l := library(t)
+			rdmatest.Conformance(t, func(t testing.TB) rdmatest.Pair { return newPair(t, l, Config{Params: params}) })
 		})
 	}
 }
 
 func BenchmarkRead(b *testing.B) {
-	rdmatest.Benchmark(b, func(t testing.TB) rdmatest.Pair { return newPair(t, Config{Library: realLibrary(b)}) })
+	l := library(b)
+	rdmatest.Benchmark(b, func(t testing.TB) rdmatest.Pair { return newPair(t, l, Config{}) })
 }

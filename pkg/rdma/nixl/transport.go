@@ -27,19 +27,25 @@ type Transport struct {
 	quarry quarantine
 }
 
-// New opens the library, tests it, and makes the agents. A library that isn't there or doesn't work is ErrUnavailable.
+// New opens the library and makes a transport of it.
 func New(cfg Config, roots ...string) (*Transport, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("configure nixl transport: %w", err)
-	}
 	lib, err := Open(cfg, roots...)
 	if err != nil {
 		return nil, err
 	}
-	if err := lib.SelfTest(cfg); err != nil {
-		return nil, fail("self-test", -1, rdma.ErrUnavailable, err)
+	return lib.New(cfg)
+}
+
+// New tests the library, once, and makes the agents. A library that doesn't work is ErrUnavailable.
+func (l *Library) New(cfg Config) (*Transport, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("configure nixl transport: %w", err)
 	}
-	t := &Transport{cfg: cfg, lib: lib, peers: map[*peer]struct{}{}}
+	l.once.Do(func() { l.tested = l.SelfTest(cfg) })
+	if l.tested != nil {
+		return nil, fail("self-test", -1, rdma.ErrUnavailable, l.tested)
+	}
+	t := &Transport{cfg: cfg, lib: l, peers: map[*peer]struct{}{}}
 	t.quarry.log = cfg.Logger
 	if err := t.start(); err != nil {
 		return nil, errors.Join(fail("start", -1, rdma.ErrUnavailable, err), t.Close())
