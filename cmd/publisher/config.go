@@ -39,6 +39,7 @@ type config struct {
 	Interval       time.Duration `help:"Pause between versions." default:"1s"`
 	AwaitReceivers int           `help:"Receivers that must serve a version before the next is made." default:"0"`
 	AwaitTimeout   time.Duration `help:"Longest wait for receivers without any of them getting on." default:"2m"`
+	CommitTimeout  time.Duration `help:"Longest wait for the other ranks to publish their part of a version; then it is ended by name." default:"10m"`
 	DrainTimeout   time.Duration `help:"Longest wait for the readers of a version whose buffer is needed again." default:"10m"`
 	LeaveTimeout   time.Duration `help:"Longest wait for readers when stopped." default:"20s"`
 	Seed           uint64        `help:"Seed of the changes that each version makes to the values." default:"1"`
@@ -94,7 +95,8 @@ func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	publisher, err := refit.NewPublisher(ctx, refit.PublisherConfig{
 		Name: name, Model: c.Model, Incarnation: incarnation, Rank: c.Rank, World: c.World, Job: c.Job,
-		Control: control, Transports: transports, Slots: slots, Layout: shards.Layout(), DrainTimeout: c.DrainTimeout,
+		Control: control, Transports: transports, Slots: slots, Layout: shards.Layout(),
+		CommitTimeout: c.CommitTimeout, DrainTimeout: c.DrainTimeout,
 		Logger: log, Tracer: telemetry.TracerProvider.Tracer("github.com/drydock-rl/drydock/cmd/publisher"),
 	})
 	if err != nil {

@@ -75,11 +75,11 @@ func (r *Receiver) apply(ctx context.Context, s *Staged) (report Report, err err
 func (r *Receiver) install(ctx context.Context, s *Staged) (report Report, err error) {
 	ctx, span := s.cycle.Stage(ctx, tracing.Installation)
 	defer func() { span.End(err) }()
-	if serving := r.Serving(); !serving.Less(s.key) && serving != s.key {
-		return report, as(Backwards, fmt.Errorf("run %d version %d was applied meanwhile", serving.Run, serving.Version))
-	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.InstallTimeout)
 	defer cancel()
+	if err := errors.Join(r.checkOrder(s), r.checkFence(ctx, s.key)); err != nil {
+		return report, err
+	}
 	report, err = r.cfg.Installer.Install(ctx, Installation{
 		Model: r.cfg.Model, Key: s.key, Dir: s.slot.Dir(), Ranks: r.ranks(), Files: s.Files(),
 	})
@@ -94,6 +94,18 @@ func (r *Receiver) install(ctx context.Context, s *Staged) (report Report, err e
 	r.serving = s.key
 	r.mu.Unlock()
 	return report, nil
+}
+
+// checkFence refuses a version of a run that a newer one has fenced since it was staged.
+func (r *Receiver) checkFence(ctx context.Context, key messages.Key) error {
+	run, found, err := r.cfg.Control.Run(ctx)
+	switch {
+	case err != nil:
+		return controlError("ask which run is the newest", err)
+	case found && run.Run > key.Run:
+		return as(Superseded, fmt.Errorf("run %d of job %s has fenced run %d", run.Run, run.Job, key.Run))
+	}
+	return nil
 }
 
 // installError is a refusal, unless the installer said otherwise.

@@ -57,12 +57,13 @@ func (r *Receiver) follow(ctx context.Context, announced <-chan messages.Announc
 	}
 }
 
-// take stages and applies an announced version, unless it or a newer one serves.
+// take stages and applies an announced version, unless it serves already.
 func (r *Receiver) take(ctx context.Context, a messages.Announcement) error {
-	if !r.Serving().Less(a.Key) {
+	serving := r.Serving()
+	if a.Key == serving || a.Rollback == nil && a.Key.Less(serving) {
 		return nil
 	}
-	staged, err := r.Stage(a.Remote(ctx), a.Key)
+	staged, err := r.begin(a.Remote(ctx), &Staged{r: r, key: a.Key, order: a.Rollback})
 	if err != nil {
 		return err
 	}

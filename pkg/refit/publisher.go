@@ -30,7 +30,8 @@ type PublisherConfig struct {
 	Layout      *messages.Layout  // of one slot: one region, as long as a slot
 	Job         string            // the launch, the same for all ranks of it and for a rank that is started again
 
-	DrainTimeout time.Duration // longest wait for the leases on a slot that is needed again; default 10 min
+	CommitTimeout time.Duration // longest wait for the other ranks' parts of a version; default 10 min
+	DrainTimeout  time.Duration // longest wait for the leases on a slot that is needed again; default 10 min
 
 	Logger *slog.Logger
 	Tracer trace.Tracer
@@ -54,6 +55,7 @@ func (c *PublisherConfig) validate() error {
 		}
 	}
 	setDefault(&c.Name, fmt.Sprintf("publisher-%d", c.Rank))
+	setDefault(&c.CommitTimeout, 10*time.Minute)
 	setDefault(&c.DrainTimeout, 10*time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -72,8 +74,12 @@ type Publisher struct {
 	regions  []rdma.Regions
 	endpoint *messages.Endpoint
 
-	mu    sync.Mutex
-	slots []messages.Slot
+	stop  context.CancelFunc // ends guard
+	guard sync.WaitGroup
+
+	mu        sync.Mutex
+	slots     []messages.Slot
+	published []*messages.Publication // what each slot has committed; nil: nothing that stands
 }
 
 // NewPublisher registers the slots and joins the job's run: rank 0 takes it, the others wait for it until ctx ends.
@@ -81,7 +87,7 @@ func NewPublisher(ctx context.Context, cfg PublisherConfig) (*Publisher, error) 
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("make publisher: %w", err)
 	}
-	p := &Publisher{cfg: cfg, slots: make([]messages.Slot, len(cfg.Slots))}
+	p := &Publisher{cfg: cfg, slots: make([]messages.Slot, len(cfg.Slots)), published: make([]*messages.Publication, len(cfg.Slots)), stop: func() {}}
 	for i := range p.slots {
 		p.slots[i].State = "free"
 	}
@@ -91,6 +97,9 @@ func NewPublisher(ctx context.Context, cfg PublisherConfig) (*Publisher, error) 
 	if err := p.join(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("join run of job %s as rank %d: %w", cfg.Job, cfg.Rank, err), p.Close())
 	}
+	guarded, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stop = stop
+	p.guard.Go(func() { p.keep(guarded) })
 	return p, nil
 }
 
@@ -165,39 +174,61 @@ func (p *Publisher) publish(ctx context.Context, version uint64) (*messages.Mani
 		return nil, err
 	}
 	p.setSlot(ctx, i, messages.Slot{Key: key, State: "published"})
-	err = p.traced(ctx, "upload", func(ctx context.Context) error {
-		return p.cfg.Control.Publish(ctx, messages.Publication{
-			Key: key, Rank: p.cfg.Rank, World: p.cfg.World, Regions: []uint32{p.regions[i].ID()},
-			Layout: p.cfg.Layout, Endpoint: p.endpoint, Tiles: &messages.Tiles{Digests: digests},
-		})
-	})
+	publication := messages.Publication{
+		Key: key, Rank: p.cfg.Rank, World: p.cfg.World, Regions: []uint32{p.regions[i].ID()},
+		Layout: p.cfg.Layout, Endpoint: p.endpoint, Tiles: digests,
+	}
+	err = p.traced(ctx, "upload", func(ctx context.Context) error { return p.cfg.Control.Publish(ctx, publication) })
 	if err != nil {
 		return nil, err
 	}
 	var m *messages.Manifest
 	err = p.traced(ctx, "commit", func(ctx context.Context) (err error) {
-		m, err = p.cfg.Control.Commit(ctx, key, p.cfg.World)
+		m, err = p.commit(ctx, key)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	p.setPublished(i, &publication)
 	p.setSlot(ctx, i, messages.Slot{Key: key, State: "committed"})
 	return m, nil
 }
 
-// digest makes the tile digests of a slot.
-func (p *Publisher) digest(ctx context.Context, slot int) (digests []uint64, err error) {
-	err = p.traced(ctx, "digest", func(context.Context) (err error) {
-		digests, err = tileTable(p.cfg.Layout).DigestAll(p.cfg.Slots[slot].Bytes())
+// commit waits for all ranks' parts. A version whose other ranks don't come in time is ended by name, so that nobody
+// waits for it any more; the error names them.
+func (p *Publisher) commit(ctx context.Context, key messages.Key) (*messages.Manifest, error) {
+	bounded, cancel := context.WithTimeout(ctx, p.cfg.CommitTimeout)
+	defer cancel()
+	m, err := p.cfg.Control.Commit(bounded, key, p.cfg.World)
+	if err == nil || bounded.Err() == nil || ctx.Err() != nil {
+		return m, err
+	}
+	reason := fmt.Sprintf("rank %d waited %v: %v", p.cfg.Rank, p.cfg.CommitTimeout, err)
+	abandoned := p.cfg.Control.Abandon(ctx, key, reason[:min(len(reason), maxReason)])
+	return nil, errors.Join(fmt.Errorf("no commit within %v: %w", p.cfg.CommitTimeout, err), abandoned)
+}
+
+// maxReason bounds the reason for which a version is ended, in bytes.
+const maxReason = 400
+
+// digest makes the tile digests of a slot; nil where the layout has no grid.
+func (p *Publisher) digest(ctx context.Context, slot int) (made *messages.Tiles, err error) {
+	if p.cfg.Layout.Grid == nil {
+		return nil, nil
+	}
+	err = p.traced(ctx, "digest", func(context.Context) error {
+		sums, err := tileTable(p.cfg.Layout).DigestAll(p.cfg.Slots[slot].Bytes())
+		made = &messages.Tiles{Digests: sums}
 		return err
 	})
-	return digests, err
+	return made, err
 }
 
 // Retire withdraws a version and waits until nobody reads it: then its slot is free. It may be repeated.
 func (p *Publisher) Retire(ctx context.Context, version uint64) error {
 	i, key := p.slotOf(version), p.Key(version)
+	p.setPublished(i, nil)
 	p.setSlot(ctx, i, messages.Slot{Key: key, State: "retiring"})
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.DrainTimeout)
 	defer cancel()
@@ -220,6 +251,10 @@ func (p *Publisher) setSlot(ctx context.Context, i int, s messages.Slot) {
 	p.mu.Lock()
 	p.slots[i] = s
 	p.mu.Unlock()
+	p.putStatus(ctx)
+}
+
+func (p *Publisher) putStatus(ctx context.Context) {
 	if err := p.cfg.Control.PutStatus(ctx, p.cfg.Name, p.Status()); err != nil && ctx.Err() == nil {
 		p.cfg.Logger.Warn("status not published", "error", err)
 	}
@@ -235,8 +270,56 @@ func (p *Publisher) Status() messages.Status {
 	}
 }
 
+func (p *Publisher) setPublished(i int, pub *messages.Publication) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.published[i] = pub
+}
+
+// guardInterval is how often a publisher looks whether the server still has what it committed.
+const guardInterval = 3 * time.Second
+
+// keep renews the status before it expires, and publishes again what the server has lost, until ctx ends.
+func (p *Publisher) keep(ctx context.Context) {
+	look := time.NewTicker(guardInterval)
+	defer look.Stop()
+	renewed := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		if time.Since(renewed) >= statusInterval {
+			renewed = time.Now()
+			p.putStatus(ctx)
+		}
+		p.restore(ctx)
+	}
+}
+
+// restore puts back committed versions that the server does not know any more, such as after it came back without data.
+func (p *Publisher) restore(ctx context.Context) {
+	p.mu.Lock()
+	pubs := append([]*messages.Publication(nil), p.published...)
+	p.mu.Unlock()
+	for _, pub := range pubs {
+		if pub == nil {
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, p.cfg.CommitTimeout)
+		err := p.cfg.Control.Restore(bounded, p.run, *pub)
+		cancel()
+		if err != nil && ctx.Err() == nil && !errors.Is(err, messages.ErrRetired) {
+			p.cfg.Logger.Warn("committed version can't be checked or restored", "key", pub.Key.String(), "error", err)
+		}
+	}
+}
+
 // Close withdraws the slots from the transports; readers are refused from now on. Idempotent.
 func (p *Publisher) Close() error {
+	p.stop()
+	p.guard.Wait()
 	var errs []error
 	for _, rs := range p.regions {
 		errs = append(errs, rs.Close())

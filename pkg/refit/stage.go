@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/refit/arena"
 	"github.com/drydock-rl/drydock/pkg/tracing"
@@ -20,7 +22,8 @@ type Staged struct {
 	key   messages.Key
 	slot  *arena.Slot
 	cycle *tracing.Cycle
-	owner bool // the cycle was started here, not by an outer caller
+	owner bool            // the cycle was started here, not by an outer caller
+	order *messages.Order // the operator's order to go back to this version; nil: forwards
 	stats Stats
 
 	mu   sync.Mutex
@@ -58,14 +61,25 @@ func (s *Staged) Files() []string {
 // changed, and the error is a *Failure. A context that carries a remote span of the version's trace makes the cycle
 // part of that trace. Errors: ErrBusy, or a *Failure of any class but the installers'.
 func (r *Receiver) Stage(ctx context.Context, key messages.Key) (*Staged, error) {
+	return r.begin(ctx, &Staged{r: r, key: key})
+}
+
+// StageRollback is Stage for an operator's order to go back to an older version. Only by it is a version staged that is
+// not newer than the one that serves.
+func (r *Receiver) StageRollback(ctx context.Context, order *messages.Order) (*Staged, error) {
+	return r.begin(ctx, &Staged{r: r, key: order.To, order: order})
+}
+
+// begin opens the cycle of a stage and closes it when the stage fails.
+func (r *Receiver) begin(ctx context.Context, s *Staged) (*Staged, error) {
 	select {
 	case r.staged <- struct{}{}:
 		defer func() { <-r.staged }()
 	default:
-		return nil, &Failure{Class: Internal, Op: "stage", Model: r.cfg.Model, Key: key, Err: ErrBusy}
+		return nil, &Failure{Class: Internal, Op: "stage", Model: r.cfg.Model, Key: s.key, Err: ErrBusy}
 	}
-	ctx, own := tracing.Start(ctx, r.cycleOptions(key))
-	s := &Staged{r: r, key: key, owner: own != nil, cycle: tracing.FromContext(ctx)}
+	ctx, own := tracing.Start(r.joinTrace(ctx, s.key), r.cycleOptions(s.key))
+	s.owner, s.cycle = own != nil, tracing.FromContext(ctx)
 	finished := false
 	defer func() { // also on a panic below
 		if !finished {
@@ -75,13 +89,24 @@ func (r *Receiver) Stage(ctx context.Context, key messages.Key) (*Staged, error)
 	err := r.stage(ctx, s)
 	finished = true
 	if err == nil {
-		r.note(func(st *messages.Status) { st.Staging, st.StageState = key, "staged" })
+		r.note(func(st *messages.Status) { st.Staging, st.StageState = s.key, "staged" })
 		return s, nil
 	}
-	failure := &Failure{Class: classOf(err), Op: "stage", Model: r.cfg.Model, Key: key, Err: err}
+	failure := &Failure{Class: classOf(err), Op: "stage", Model: r.cfg.Model, Key: s.key, Err: err}
 	own.Finish(outcomeOf(failure.Class), failure)
 	r.noteFailure(failure)
 	return nil, failure
+}
+
+// joinTrace makes what follows part of the version's trace, also when the caller knows nothing of it.
+func (r *Receiver) joinTrace(ctx context.Context, key messages.Key) context.Context {
+	if trace.SpanContextFromContext(ctx).IsValid() || tracing.FromContext(ctx) != nil {
+		return ctx
+	}
+	if run, found, err := r.cfg.Control.Run(ctx); err == nil && found && run.Run == key.Run {
+		return tracing.JoinVersion(ctx, run.Nonce, key.Version)
+	}
+	return ctx
 }
 
 func outcomeOf(c Class) tracing.Outcome {
@@ -109,8 +134,8 @@ func (r *Receiver) cycleOptions(key messages.Key) tracing.CycleOptions {
 func (r *Receiver) stage(ctx context.Context, s *Staged) (err error) {
 	ctx, phase := s.cycle.Phase(ctx, tracing.PhaseStage)
 	defer func() { phase.End(err) }()
-	if serving := r.Serving(); !serving.Less(s.key) && serving != s.key {
-		return as(Backwards, fmt.Errorf("run %d version %d is applied already", serving.Run, serving.Version))
+	if err := r.checkOrder(s); err != nil {
+		return err
 	}
 	r.note(func(st *messages.Status) { st.Staging, st.StageState = s.key, "assembling" })
 	defer r.note(func(st *messages.Status) { st.Staging, st.StageState = messages.Key{}, "" })
@@ -137,6 +162,15 @@ func (r *Receiver) stage(ctx context.Context, s *Staged) (err error) {
 		return err
 	}
 	return nil
+}
+
+// checkOrder refuses to go backwards, unless an operator ordered it.
+func (r *Receiver) checkOrder(s *Staged) error {
+	serving := r.Serving()
+	if s.order != nil || serving.Less(s.key) || serving == s.key {
+		return nil
+	}
+	return as(Backwards, fmt.Errorf("run %d version %d serves, which is newer", serving.Run, serving.Version))
 }
 
 // discover claims the version and reads all that it consists of.
