@@ -116,6 +116,10 @@ bench: tools ## run the Go benchmarks that match BENCH (all), beside the run bef
 	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCHCOUNT) $(PKG) | tee $(CACHE)/bench/new.txt
 	@cd $(CACHE)/bench && $(TOOLS)/benchstat $$(ls old.txt new.txt 2>/dev/null || true)
 
+.PHONY: bench-plan
+bench-plan: ## plan models of the size of Qwen3-30B-A3B and Kimi-K2, beside the reference planner's figures
+	$(GO) run ./internal/oracle bench-plan $(ARGS)
+
 ##@ Tools
 
 # Built from the versions in tools/go.mod; golangci-lint takes a minute or two the first time.

@@ -61,7 +61,7 @@ var rules = []rule{
 }
 
 // programs are the folders in which flags, environment and exit codes belong.
-var programs = []string{"cmd", "internal/cli", "examples"}
+var programs = []string{"cmd", "internal/cli", "internal/oracle", "examples"}
 
 // leaf keeps a package from importing anything of this module outside its own folder.
 func leaf(dir string) rule {
