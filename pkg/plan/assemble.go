@@ -17,23 +17,19 @@ type assembler struct {
 	several   rows                   // of sources with several: class and geometries
 	ofSeveral []uint32
 
-	load   []int64 // wire bytes per rank
-	direct [][]rec // per rank
-	staged [][]rec
+	load []int64 // wire bytes per rank
 }
 
 type templateKey struct{ class, geom uint32 }
 
-func newAssembler(p *Plan, g *gatherer) *assembler {
+func newAssembler(p *Plan) *assembler {
 	n := len(p.t.ranks)
 	return &assembler{
-		p: p, g: g,
+		p: p, g: p.g,
 		b:         builder{costs: p.o.Costs, batch: p.o.BatchBytes, stage: p.o.StagingBytes},
 		shardings: map[uint32]*sharding{},
 		templates: map[templateKey]uint32{},
 		load:      make([]int64, n),
-		direct:    make([][]rec, n),
-		staged:    make([][]rec, n),
 	}
 }
 
@@ -62,7 +58,6 @@ func (a *assembler) instances() {
 			continue
 		}
 		a.p.insts = append(a.p.insts, inst)
-		a.records(uint32(len(a.p.insts)-1), a.p.templates[id])
 	}
 }
 
@@ -119,12 +114,17 @@ func (a *assembler) template(i int, next []int32) (uint32, bool) {
 	return id, id != ^uint32(0)
 }
 
-func (a *assembler) build(class uint32, i int, next []int32) (uint32, bool) {
+func (a *assembler) sharding(class uint32) *sharding {
 	s, ok := a.shardings[class]
 	if !ok {
 		s = a.p.t.sharding(class, a.p.o.Exclude)
 		a.shardings[class] = s
 	}
+	return s
+}
+
+func (a *assembler) build(class uint32, i int, next []int32) (uint32, bool) {
+	s := a.sharding(class)
 	var uses []use
 	for k := int32(i); k >= 0; k = next[k] {
 		uses = append(uses, a.g.geoms[a.g.uses[k].geom])
@@ -139,21 +139,25 @@ func (a *assembler) build(class uint32, i int, next []int32) (uint32, bool) {
 	return uint32(len(a.p.templates) - 1), true
 }
 
-// records gives each read of an instance to a rank that holds it: among several, to a preferred one, then
-// to the one with the least to do.
-func (a *assembler) records(inst uint32, t *template) {
-	for k := range t.reads {
-		r := &t.reads[k]
-		from := t.slots[r.slot].from
-		rank := from[0].rank
-		if len(from) > 1 {
-			rank = a.lightest(from)
-		}
-		a.load[rank] += r.wire
-		if r.staging > 0 {
-			a.staged[rank] = append(a.staged[rank], rec{inst, uint32(k)})
-		} else {
-			a.direct[rank] = append(a.direct[rank], rec{inst, uint32(k)})
+// assign gives each read to a rank that holds it: among several, to a preferred one, then to the one with
+// the least to do. It runs twice, with the same answers: to count, and to write every list into its place.
+func (a *assembler) assign(to func(list uint32, rc rec)) {
+	clear(a.load)
+	for i := range a.p.insts {
+		t := a.p.templates[a.p.insts[i].tmpl]
+		for k := range t.reads {
+			r := &t.reads[k]
+			from := t.slots[r.slot].from
+			rank := from[0].rank
+			if len(from) > 1 {
+				rank = a.lightest(from)
+			}
+			a.load[rank] += r.wire
+			list := 2 * rank
+			if r.staging > 0 {
+				list++
+			}
+			to(list, rec{uint32(i), uint32(k)})
 		}
 	}
 }
@@ -182,36 +186,38 @@ func (a *assembler) lightest(from []holder) uint32 {
 	return best
 }
 
-// batches cuts each rank's reads into batches and orders them so that every rank has work from the first
-// to the last.
+// batches cuts each rank's reads into batches, direct ones before staged ones, and orders them so that
+// every rank has work from the first to the last.
 func (a *assembler) batches() {
 	p := a.p
-	n := 0
-	for rank := range a.load {
-		n += len(a.direct[rank]) + len(a.staged[rank])
+	end := make([]uint32, 2*len(a.load))
+	a.assign(func(list uint32, _ rec) { end[list]++ })
+	sum := uint32(0)
+	for i, n := range end {
+		end[i] = sum
+		sum += n
 	}
-	p.recs = make([]rec, 0, n)
+	p.recs = make([]rec, sum)
+	a.assign(func(list uint32, rc rec) {
+		p.recs[end[list]] = rc
+		end[list]++
+	})
 	type ranked struct {
 		batchRange
 		at float64 // of the rank's bytes, the share that is done when the batch is half done
 	}
 	var all []ranked
+	at := uint32(0)
 	for rank := range a.load {
-		first := len(all)
 		done := 0.0
-		for _, list := range [][]rec{a.direct[rank], a.staged[rank]} {
-			for len(list) > 0 {
-				b := a.batch(uint32(rank), list)
-				p.recs = append(p.recs, list[:b.to-b.from]...)
-				list = list[b.to-b.from:]
-				all = append(all, ranked{b, done + float64(b.Wire)/2})
+		for _, stop := range end[2*rank : 2*rank+2] {
+			for at < stop {
+				b := a.batch(uint32(rank), at, stop)
+				at = b.to
+				all = append(all, ranked{b, (done + float64(b.Wire)/2) / max(1, float64(a.load[rank]))})
 				done += float64(b.Wire)
 			}
 		}
-		for i := first; i < len(all); i++ {
-			all[i].at /= max(done, 1)
-		}
-		a.direct[rank], a.staged[rank] = nil, nil
 	}
 	slices.SortStableFunc(all, func(x, y ranked) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.rank, y.rank)) })
 	p.batches = make([]batchRange, len(all))
@@ -220,12 +226,11 @@ func (a *assembler) batches() {
 	}
 }
 
-// batch takes as many reads off the list as a batch may hold: at least one.
-func (a *assembler) batch(rank uint32, list []rec) batchRange {
+// batch takes as many of the reads [at, stop) as a batch may hold: at least one.
+func (a *assembler) batch(rank, at, stop uint32) batchRange {
 	p := a.p
-	at := uint32(len(p.recs))
 	b := batchRange{from: at, to: at, rank: rank, Batch: Batch{Rank: p.t.ranks[rank].rank}}
-	for _, rc := range list {
+	for _, rc := range p.recs[at:stop] {
 		r := &p.templates[p.insts[rc.inst].tmpl].reads[rc.read]
 		staging := alignStaging(r.staging)
 		if b.to > at && (b.Wire+r.wire > p.o.BatchBytes || b.Staging+staging > p.o.StagingBytes) {

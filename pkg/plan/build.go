@@ -22,17 +22,21 @@ func New(t *Table, dests []Dest, o Options) (*Plan, error) {
 	if err := g.refused.err(); err != nil {
 		return nil, err
 	}
-	p := &Plan{t: t, dests: dests, o: o, fills: g.fills}
-	a := newAssembler(p, g)
+	p := &Plan{t: t, g: g, dests: dests, o: o, fills: g.fills}
+	return p.make(newAssembler(p))
+}
+
+// make finishes a plan whose copies are gathered.
+func (p *Plan) make(a *assembler) (*Plan, error) {
 	a.instances()
-	if err := g.refused.err(); err != nil {
+	if err := p.g.refused.err(); err != nil {
 		return nil, err
 	}
 	a.batches()
-	if err := p.prove(g); err != nil {
+	if err := p.prove(p.g); err != nil {
 		return nil, err
 	}
-	p.sum(g)
+	p.sum()
 	return p, nil
 }
 

@@ -18,6 +18,11 @@ func (b *builder) emit(i uint32, g *group) {
 		}
 		b.emitStagedPieces(i, g)
 	}
+	r.walks = uint32(len(t.walks))
+	for k := range g.hits {
+		t.walks = g.hits[k].lat.row(append(t.walks, int64(g.hits[k].use)))
+	}
+	r.walksEnd = uint32(len(t.walks))
 	r.segsEnd, r.scatsEnd, r.piecesEnd = uint32(len(t.segs)), uint32(len(t.scatters)), uint32(len(t.pieces))
 	t.reads = append(t.reads, r)
 	t.wire += r.wire

@@ -33,6 +33,7 @@ type Merger struct {
 	prev    *Layout
 	scratch []int64
 	cache   [1 << stepCacheBits]cached
+	seen    [64]seenBox
 }
 
 // A class is a node of a tree of sharding patterns: what it adds to its parent is one shard. Sources
@@ -96,6 +97,12 @@ func (m *Merger) sources(l *Layout) error {
 	known := 0
 	if m.prev != nil {
 		known = min(len(m.prev.Names), len(l.Names))
+		if m.sameSources(l) {
+			return nil
+		}
+	}
+	if len(m.t.names) == 0 {
+		m.t.index = make(map[string]uint32, len(l.Names))
 	}
 	local := m.local[:0]
 	for i, name := range l.Names {
@@ -114,6 +121,15 @@ func (m *Merger) sources(l *Layout) error {
 	}
 	m.local = local
 	return nil
+}
+
+// sameSources reports whether the layout lists exactly what the one before listed.
+func (m *Merger) sameSources(l *Layout) bool {
+	p := m.prev
+	if len(p.Names) != len(l.Names) || !slices.Equal(p.DTypes, l.DTypes) || !slices.Equal(p.ShapeEnd, l.ShapeEnd) || !slices.Equal(p.Shapes, l.Shapes) {
+		return false
+	}
+	return len(l.Names) == 0 || &p.Names[0] == &l.Names[0] || slices.Equal(p.Names, l.Names)
 }
 
 func (m *Merger) newSource(l *Layout, i int) uint32 {
@@ -320,9 +336,33 @@ func (m *Merger) shardFault(l *Layout, i int, err error) error {
 		Box: slices.Clone(l.Box[2*at : 2*(at+ndim)]), Detail: fmt.Sprintf("shard %d", i)}
 }
 
-// box numbers a box with its strides; strides that say row-major packed are dropped, so that replicas
-// are seen as equal whoever wrote them down.
+// seenBox remembers the number of a packed box: ranks list the same few over and over.
+type seenBox struct {
+	set, empty bool
+	shape, id  uint32
+	n          int
+	flat       [2 * maxSourceDims]int64
+}
+
+// box numbers a box with its strides.
 func (m *Merger) box(box, stride []int64, shape uint32) (id uint32, empty bool, err error) {
+	if stride != nil || len(box) == 0 {
+		return m.newBox(box, stride, shape)
+	}
+	c := &m.seen[(uint64(box[0])*0x9E3779B97F4A7C15>>32^uint64(shape))%uint64(len(m.seen))]
+	if c.set && c.shape == shape && slices.Equal(c.flat[:c.n], box) {
+		return c.id, c.empty, nil
+	}
+	if id, empty, err = m.newBox(box, nil, shape); err == nil {
+		*c = seenBox{set: true, empty: empty, shape: shape, id: id}
+		c.n = copy(c.flat[:], box)
+	}
+	return id, empty, err
+}
+
+// newBox looks the number up. Strides that say row-major packed are dropped, so that replicas are seen as
+// equal whoever wrote them down.
+func (m *Merger) newBox(box, stride []int64, shape uint32) (id uint32, empty bool, err error) {
 	row := append(m.scratch[:0], int64(shape), int64(len(box)/2))
 	row = append(row, box...)
 	if stride != nil && !packed(box, stride) {

@@ -10,6 +10,7 @@ import "iter"
 // segments, scatters and pieces are made of both when asked for.
 type Plan struct {
 	t         *Table
+	g         *gatherer // what the copies come down to, for planning anew
 	dests     []Dest
 	o         Options
 	templates []*template

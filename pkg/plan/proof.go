@@ -29,7 +29,7 @@ func (p *Plan) proveDest(dest int, g *gatherer, refused *Refused) {
 		want = d.regions(dest, g.fills, g.o.Select)
 	}
 	got := p.regions(dest)
-	wrong, stray := cover.Equal(j.spaces, want, got)
+	wrong, stray := cover.Equal(j.spaces, want, got, p.writes())
 	if stray >= 0 {
 		refused.add(&Fault{Err: ErrProof, Rank: d.Rank, Copy: -1, Detail: "a write leaves every parameter"})
 	}
@@ -63,7 +63,7 @@ func (j *judge) declared(regions cover.Regions) {
 			full = append(full, i)
 		}
 	}
-	wrong, _ := cover.Equal(whole, cover.Whole(whole), cover.Within(whole, regions))
+	wrong, _ := cover.Equal(whole, cover.Whole(whole), cover.Within(whole, regions), 2*len(j.d.Copies)+len(whole))
 	for k, i := range wrong {
 		wrong[k] = full[i]
 	}
@@ -136,6 +136,19 @@ func (q *Param) boxAround(lo, hi int64) []int64 {
 		}
 	}
 	return out
+}
+
+// writes bounds the number of regions that the plan writes, parameters included.
+func (p *Plan) writes() int {
+	n := len(p.fills)
+	for i := range p.dests {
+		n += len(p.dests[i].Params)
+	}
+	for i := range p.insts {
+		t := p.templates[p.insts[i].tmpl]
+		n += len(t.segs) + len(t.scatters)
+	}
+	return n
 }
 
 // fillID marks regions of fills, whose faults name no copy.

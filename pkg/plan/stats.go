@@ -1,7 +1,8 @@
 package plan
 
 // sum fills the plan's statistics in.
-func (p *Plan) sum(g *gatherer) {
+func (p *Plan) sum() {
+	g := p.g
 	s := Stats{Batches: len(p.batches), Copies: len(g.uses), Sources: len(p.insts)}
 	for i := range p.insts {
 		t := p.templates[p.insts[i].tmpl]

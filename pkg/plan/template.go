@@ -9,6 +9,7 @@ type template struct {
 	scatters []templateScatter
 	pieces   []templatePiece
 	fromTo   [][2]DType // per use
+	walks    []int64    // of each read's hits: use, then walk.row
 
 	needed    int64 // bytes of the source that some use needs, each counted once
 	wire      int64
@@ -23,6 +24,7 @@ type read struct {
 	segs, segsEnd      uint32
 	scatters, scatsEnd uint32
 	pieces, piecesEnd  uint32
+	walks, walksEnd    uint32
 	wire, runs         int64
 	staging            int64 // bytes; 0: it lands in the arenas
 	shape              readShape

@@ -91,6 +91,16 @@ func (w *walk) nelems() int64 {
 	return n
 }
 
+// walkFrom reads what row wrote, and returns how many integers that was.
+func walkFrom(row []int64) (w walk, read int) {
+	n := int(row[0])
+	w.n, w.src, w.dst = n, row[1], row[2]
+	copy(w.size[:], row[3:3+n])
+	copy(w.srcStride[:], row[3+n:3+2*n])
+	copy(w.dstStride[:], row[3+2*n:3+3*n])
+	return w, 3 + 3*n
+}
+
 // row writes the walk as integers, to give equal ones the same number.
 func (w *walk) row(out []int64) []int64 {
 	out = append(out, int64(w.n), w.src, w.dst)

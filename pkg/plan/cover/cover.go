@@ -71,103 +71,127 @@ func Within(spaces []Space, regions Regions) Regions {
 }
 
 // Equal reports the spaces, ascending, in which got does not write each byte exactly as often as want, and
-// the id of the first region that lies in no space; -1 if all do. Spaces must be sorted and disjoint.
-func Equal(spaces []Space, want, got Regions) (wrong []int, stray int) {
+// the id of the first region that leaves its space or lies in none; -1 if all do lie in one. Spaces must be
+// sorted and disjoint. about says how many regions to expect.
+func Equal(spaces []Space, want, got Regions, about int) (wrong []int, stray int) {
 	c := newChecker(spaces)
-	if stray = c.survey(got); stray >= 0 {
+	c.plus, c.minus = make([]uint64, 0, about), make([]uint64, 0, about)
+	if stray = c.collect(got, false); stray >= 0 {
 		return nil, stray
 	}
-	if stray = c.survey(want); stray >= 0 {
+	if stray = c.collect(want, true); stray >= 0 {
 		return nil, stray
 	}
-	c.layOut()
-	c.collect(got, false)
-	c.collect(want, true)
+	if len(c.strided) > 0 {
+		c.refine()
+	}
 	return c.compare(), -1
 }
 
-// checker holds the corners of all regions, each space's in a range of numbers of its own.
+// checker holds the corners of all regions. Those of spaces where all regions are single runs are offsets
+// in the arena; a space with strided regions has a grid, and corner numbers of its own beyond.
 type checker struct {
-	spaces []Space
-	grids  []grid
-	plus   []uint64
-	minus  []uint64
-	last   int // the space of the region before
+	spaces      []Space
+	grids       []grid // of spaces with strided regions; the others have no pitch
+	plus, minus []uint64
+	strided     []strided
+	last        [2]int // the spaces of the regions before
 }
 
-func newChecker(spaces []Space) *checker {
-	return &checker{spaces: spaces, grids: make([]grid, len(spaces))}
+type strided struct {
+	Region
+	space int
+	flip  bool // it is wanted, not got
 }
 
-// space finds the space that a region's first byte lies in; -1 if none.
+func newChecker(spaces []Space) *checker { return &checker{spaces: spaces} }
+
+// space finds the space that a region's first byte lies in; -1 if none. Regions come in some order, and
+// mostly lie in one of the two spaces before.
 func (c *checker) space(off int64) int {
-	if s := c.spaces; c.last < len(s) && s[c.last].Lo <= off && off < s[c.last].Hi {
-		return c.last
+	s := c.spaces
+	if i := c.last[0]; i < len(s) && s[i].Lo <= off && off < s[i].Hi {
+		return i
 	}
-	i, _ := slices.BinarySearchFunc(c.spaces, off, func(s Space, at int64) int {
-		switch {
-		case s.Hi <= at:
-			return -1
-		case s.Lo > at:
-			return 1
+	if i := c.last[1]; i < len(s) && s[i].Lo <= off && off < s[i].Hi {
+		c.last[0], c.last[1] = i, c.last[0]
+		return i
+	}
+	lo, hi := 0, len(s)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if s[mid].Hi <= off {
+			lo = mid + 1
+		} else {
+			hi = mid
 		}
-		return 0
-	})
-	if i == len(c.spaces) || off < c.spaces[i].Lo || off >= c.spaces[i].Hi {
+	}
+	if lo == len(s) || off < s[lo].Lo {
 		return -1
 	}
-	c.last = i
-	return i
+	c.last[0], c.last[1] = lo, c.last[0]
+	return lo
 }
 
-// survey gathers the strides of each space, and refuses regions that leave their space.
-func (c *checker) survey(regions Regions) (stray int) {
+// collect notes the ends of runs as corners, keeps strided regions for later, and stops at a region that
+// leaves its space.
+func (c *checker) collect(regions Regions, flip bool) (stray int) {
 	stray = -1
 	regions(func(id int, r *Region) bool {
 		r.settle()
-		last := r.Off + r.Run - 1
+		end := r.Off + r.Run
 		for d := range r.NDim {
-			last += (r.N[d] - 1) * r.Stride[d]
+			end += (r.N[d] - 1) * r.Stride[d]
 		}
 		i := c.space(r.Off)
-		if i < 0 || last >= c.spaces[i].Hi {
+		switch {
+		case i < 0 || end > c.spaces[i].Hi:
 			stray = id
 			return false
-		}
-		if r.NDim > 0 {
-			c.grids[i].strides(r)
+		case r.NDim > 0:
+			c.strided = append(c.strided, strided{*r, i, flip})
+		case flip:
+			c.plus, c.minus = append(c.plus, uint64(end)), append(c.minus, uint64(r.Off))
+		default:
+			c.plus, c.minus = append(c.plus, uint64(r.Off)), append(c.minus, uint64(end))
 		}
 		return true
 	})
 	return stray
 }
 
-// layOut fixes the grids and gives each its range of corner numbers.
-func (c *checker) layOut() {
-	base := uint64(0)
-	for i := range c.grids {
-		base = c.grids[i].fix(c.spaces[i].Hi-c.spaces[i].Lo, base)
+// refine gives the spaces with strided regions their grids, and moves their single runs over to them.
+func (c *checker) refine() {
+	c.grids = make([]grid, len(c.spaces))
+	for i := range c.strided {
+		c.grids[c.strided[i].space].strides(&c.strided[i].Region)
 	}
-}
-
-func (c *checker) collect(regions Regions, flip bool) {
-	regions(func(_ int, r *Region) bool {
-		r.settle()
-		i := c.space(r.Off)
-		g := &c.grids[i]
+	base := uint64(c.spaces[len(c.spaces)-1].Hi) + 1
+	for i := range c.grids {
+		if len(c.grids[i].pitch) > 0 {
+			base = c.grids[i].fix(c.spaces[i].Hi-c.spaces[i].Lo, base)
+		}
+	}
+	plain := 0
+	for i := range c.plus { // a wanted run has its end in plus, a got one its beginning
+		lo, hi := min(c.plus[i], c.minus[i]), max(c.plus[i], c.minus[i])
+		if s := c.space(int64(lo)); len(c.grids[s].pitch) > 0 {
+			c.strided = append(c.strided, strided{Region{Off: int64(lo), Run: int64(hi - lo)}, s, c.plus[i] > c.minus[i]})
+			continue
+		}
+		c.plus[plain], c.minus[plain] = c.plus[i], c.minus[i]
+		plain++
+	}
+	c.plus, c.minus = c.plus[:plain], c.minus[:plain]
+	for i := range c.strided {
+		s := &c.strided[i]
 		plus, minus := &c.plus, &c.minus
-		if flip {
+		if s.flip {
 			plus, minus = minus, plus
 		}
-		off := r.Off - c.spaces[i].Lo
-		if r.NDim == 0 && len(g.pitch) == 1 { // by far the most
-			*plus = append(*plus, g.base+uint64(off))
-			*minus = append(*minus, g.base+uint64(off+r.Run))
-			return true
-		}
-		g.add(off, g.dims(r), plus, minus)
-		return true
-	})
+		g := &c.grids[s.space]
+		g.add(s.Off-c.spaces[s.space].Lo, g.dims(&s.Region), plus, minus)
+	}
 }
 
 // compare cancels equal corners and names the spaces of those that stay.
@@ -177,15 +201,15 @@ func (c *checker) compare() []int {
 	if slices.Equal(c.plus, c.minus) {
 		return nil
 	}
-	seen := make([]bool, len(c.grids))
+	seen := make([]bool, len(c.spaces))
 	i, k := 0, 0
 	for i < len(c.plus) || k < len(c.minus) {
 		switch {
 		case k == len(c.minus) || i < len(c.plus) && c.plus[i] < c.minus[k]:
-			seen[c.owner(c.plus[i])] = true
+			c.blame(c.plus[i], seen)
 			i++
 		case i == len(c.plus) || c.minus[k] < c.plus[i]:
-			seen[c.owner(c.minus[k])] = true
+			c.blame(c.minus[k], seen)
 			k++
 		default:
 			i++
@@ -201,19 +225,21 @@ func (c *checker) compare() []int {
 	return wrong
 }
 
-// owner returns the space whose range of corner numbers holds n.
-func (c *checker) owner(n uint64) int {
-	i, found := slices.BinarySearchFunc(c.grids, n, func(g grid, n uint64) int {
-		switch {
-		case g.base > n:
-			return 1
-		case g.base < n:
-			return -1
+// blame marks the spaces that a corner may belong to: an offset where one space ends and the next begins
+// belongs to both.
+func (c *checker) blame(corner uint64, seen []bool) {
+	if last := c.spaces[len(c.spaces)-1].Hi; corner > uint64(last) {
+		for i := len(c.grids) - 1; i >= 0; i-- {
+			if g := &c.grids[i]; len(g.pitch) > 0 && g.base <= corner {
+				seen[i] = true
+				return
+			}
 		}
-		return 0
-	})
-	if !found {
-		i--
 	}
-	return i
+	if i := c.space(int64(corner)); i >= 0 {
+		seen[i] = true
+	}
+	if i := c.space(int64(corner) - 1); i >= 0 {
+		seen[i] = true
+	}
 }

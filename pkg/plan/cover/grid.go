@@ -1,6 +1,9 @@
 package cover
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // grid gives bytes of one space coordinates: the digits of the offset in a mixed radix.
 type grid struct {
@@ -167,8 +170,8 @@ func sortCorners(list *[]uint64) {
 		return
 	}
 	b := make([]uint64, len(a))
-	const bits, mask = 11, 1<<11 - 1
-	for shift := 0; differ>>shift != 0; shift += bits {
+	const width, mask = 11, 1<<11 - 1
+	for shift := bits.TrailingZeros64(differ); differ>>shift != 0; shift += width {
 		if differ>>shift&mask == 0 {
 			continue
 		}

@@ -1,0 +1,97 @@
+package plan
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// shared returns the path of a file beside the repository, and skips the test where there is none.
+func shared(t testing.TB, elem ...string) string {
+	t.Helper()
+	name := filepath.Join(append([]string{"..", "..", "..", "shared"}, elem...)...)
+	if _, err := os.Stat(name); err != nil {
+		t.Skipf("skipped: %s is not there", name)
+	}
+	return name
+}
+
+// qwen returns the tables and the destination of the Qwen3-30B-A3B benchmark (16 FSDP ranks, tensor parallel 4).
+func qwen(b testing.TB) ([]*Layout, Dest) {
+	raw, err := os.ReadFile(shared(b, "bench", "qwen3_30b_a3b.tp4.rank1.capture.json.gz"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := DecodeCapture(raw)
+	if err != nil {
+		b.Fatal(err)
+	}
+	d, err := c.Dest(c.Cases[0].TP, c.Cases[0].Rank, c.Cases[0].EP)
+	if err != nil {
+		b.Fatal(err)
+	}
+	d.LayOut(0)
+	written := make([]int64, len(d.Params))
+	for i := range d.Copies {
+		n := int64(1)
+		for _, s := range d.Copies[i].Shape {
+			n *= s
+		}
+		written[d.Copies[i].Param] += n
+	}
+	for i := range d.Params { // the capture spreads q, k and v over two parameters
+		d.Params[i].Padded = written[i] < d.Params[i].nelems()
+	}
+	const world = 16
+	var layouts []*Layout
+	for r := range world {
+		l := &Layout{Rank: r}
+		at := int64(0)
+		for i := range c.Sources {
+			s := &c.Sources[i]
+			l.Names = append(l.Names, s.Name)
+			l.DTypes = append(l.DTypes, s.DType)
+			l.Shapes = append(l.Shapes, s.Shape...)
+			l.ShapeEnd = append(l.ShapeEnd, uint32(len(l.Shapes)))
+			each := (s.Shape[0] + world - 1) / world
+			lo, hi := min(int64(r)*each, s.Shape[0]), min(int64(r+1)*each, s.Shape[0])
+			l.Source = append(l.Source, uint32(i))
+			l.Region = append(l.Region, 0)
+			l.Offset = append(l.Offset, at)
+			l.Box = append(l.Box, lo, hi)
+			n := (hi - lo) * s.DType.Size()
+			for _, k := range s.Shape[1:] {
+				l.Box = append(l.Box, 0, k)
+				n *= k
+			}
+			at += n
+		}
+		l.Regions = []int64{at}
+		layouts = append(layouts, l)
+	}
+	return layouts, d
+}
+
+func BenchmarkMergeQwen(b *testing.B) {
+	layouts, _ := qwen(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Merge(layouts); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkPlanQwen(b *testing.B) {
+	layouts, d := qwen(b)
+	t, err := Merge(layouts)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := New(t, []Dest{d}, Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

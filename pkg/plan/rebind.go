@@ -1,0 +1,91 @@
+package plan
+
+import "slices"
+
+// Rebind returns the plan for another table of the same sources, such as that of the next version. With the
+// same table it is the plan itself: addresses and incarnations are no part of a plan. When some ranks'
+// layouts changed, only the sources that they cut otherwise are planned anew; when a source changed its
+// type or shape, or the ranks are others, everything is.
+func (p *Plan) Rebind(t *Table) (*Plan, error) {
+	if t == p.t {
+		return p, nil
+	}
+	g := p.g
+	if !sameRanks(t, p.t) || g.known == nil {
+		return New(t, p.dests, p.o)
+	}
+	moved := *g
+	moved.t, moved.uses, moved.refused = t, slices.Clone(g.uses), Refused{}
+	for i := range moved.uses {
+		u := &moved.uses[i]
+		old := u.source
+		id, ok := t.index[p.t.names[old]]
+		if !ok || t.dtypes[id] != p.t.dtypes[old] || !slices.Equal(t.Shape(int(id)), p.t.Shape(int(old))) {
+			return New(t, p.dests, p.o)
+		}
+		u.source = id
+	}
+	q := &Plan{t: t, g: &moved, dests: p.dests, o: p.o, fills: p.fills}
+	a := newAssembler(q)
+	a.keep(p)
+	return q.make(a)
+}
+
+func sameRanks(a, b *Table) bool {
+	return slices.EqualFunc(a.ranks, b.ranks, func(x, y rankShards) bool { return x.rank == y.rank })
+}
+
+// keep takes over the templates of sources that are cut in the new table as in the old one. Ranks must
+// have the same numbers in both.
+func (a *assembler) keep(old *Plan) {
+	same := map[[2]uint32]bool{{0, 0}: true}
+	taken := map[uint32]uint32{}
+	next := 0
+	for i := range old.insts { // instances are in order of the first use of their source
+		inst := &old.insts[i]
+		name := old.t.names[inst.source]
+		id := a.p.t.index[name]
+		class := a.p.t.classOf[id]
+		for next < len(a.g.uses) && a.g.uses[next].source != id {
+			next++
+		}
+		if next == len(a.g.uses) {
+			return
+		}
+		if !sameClass(old.t, a.p.t, old.t.classOf[inst.source], class, same) || len(old.templates[inst.tmpl].fromTo) != 1 {
+			continue
+		}
+		key := templateKey{class, a.g.uses[next].geom}
+		if _, ok := a.templates[key]; ok {
+			continue
+		}
+		n, ok := taken[inst.tmpl]
+		if !ok {
+			n = uint32(len(a.p.templates))
+			a.p.templates = append(a.p.templates, old.templates[inst.tmpl])
+			taken[inst.tmpl] = n
+		}
+		a.templates[key] = n
+	}
+}
+
+// sameClass reports whether two classes of two tables list the same boxes on the same ranks.
+func sameClass(a, b *Table, x, y uint32, known map[[2]uint32]bool) bool {
+	if x == 0 || y == 0 {
+		return x == y
+	}
+	key := [2]uint32{x, y}
+	if same, ok := known[key]; ok {
+		return same
+	}
+	ca, cb := &a.classes[x], &b.classes[y]
+	same := ca.rank == cb.rank && ca.k == cb.k && ca.dtype == cb.dtype && slices.Equal(a.shapes.row(ca.shape), b.shapes.row(cb.shape))
+	if same && ca.parent != 0 && cb.parent != 0 {
+		ba, sa := geometry(a.boxes.row(ca.box))
+		bb, sb := geometry(b.boxes.row(cb.box))
+		same = slices.Equal(ba, bb) && slices.Equal(sa, sb)
+	}
+	same = same && sameClass(a, b, ca.parent, cb.parent, known)
+	known[key] = same
+	return same
+}
