@@ -36,7 +36,7 @@ type folder struct {
 func locate(path string) (folder, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return folder{}, fmt.Errorf("no such folder: %w", os.ErrNotExist)
+		return folder{}, fmt.Errorf("%w, expected a folder of safetensors files or one such file", os.ErrNotExist)
 	}
 	if err != nil {
 		return folder{}, fmt.Errorf("look at the folder: %w", err)
