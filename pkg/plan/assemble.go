@@ -17,7 +17,8 @@ type assembler struct {
 	several   rows                   // of sources with several: class and geometries
 	ofSeveral []uint32
 
-	load []int64 // wire bytes per rank
+	load  []int64         // wire bytes per rank
+	whole map[string]bool // Options.Classic: sources that are pulled whole
 }
 
 type templateKey struct{ class, geom uint32 }
@@ -128,6 +129,9 @@ func (a *assembler) build(class uint32, i int, next []int32) (uint32, bool) {
 	var uses []use
 	for k := int32(i); k >= 0; k = next[k] {
 		uses = append(uses, a.g.geoms[a.g.uses[k].geom])
+	}
+	if a.p.o.Classic {
+		a.b.classic = &classicRule{whole: a.whole[a.p.t.names[a.g.uses[i].source]]}
 	}
 	t, ok := a.b.build(s, uses)
 	if !ok {

@@ -23,7 +23,13 @@ func New(t *Table, dests []Dest, o Options) (*Plan, error) {
 		return nil, err
 	}
 	p := &Plan{t: t, g: g, dests: dests, o: o, fills: g.fills}
-	return p.make(newAssembler(p))
+	a := newAssembler(p)
+	if o.Classic {
+		if err := a.classic(); err != nil {
+			return nil, err
+		}
+	}
+	return p.make(a)
 }
 
 // make finishes a plan whose copies are gathered.

@@ -5,6 +5,22 @@ type classicRule struct {
 	whole bool // some copy has more runs than allowed: every shard is pulled whole and scattered locally
 }
 
+// classic counts as the reference does, and notes the sources that it pulls whole.
+func (a *assembler) classic() error {
+	a.whole = map[string]bool{}
+	for i := range a.p.dests {
+		c, err := CountClassic(a.p.t, &a.p.dests[i], a.p.o.MaxSegmentsPerCopy)
+		if err != nil {
+			return err
+		}
+		for _, name := range c.FullPulls {
+			a.whole[name] = true
+		}
+		a.p.classic = append(a.p.classic, *c)
+	}
+	return nil
+}
+
 func (b *builder) whole() bool { return b.classic != nil && b.classic.whole }
 
 // groups chooses how the hits of a part of slot i are read.

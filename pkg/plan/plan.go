@@ -20,6 +20,7 @@ type Plan struct {
 	batches   []batchRange
 	fills     []FillOp
 	stats     Stats
+	classic   []ClassicCounts
 }
 
 // instance is one source of the plan: its template, and where its uses lie in the arenas.
@@ -60,6 +61,9 @@ func (p *Plan) FillOps() []FillOp { return p.fills }
 
 // Stats sums the plan up.
 func (p *Plan) Stats() Stats { return p.stats }
+
+// Classic returns what the reference planner would say of each destination, if Options.Classic was set.
+func (p *Plan) Classic() []ClassicCounts { return p.classic }
 
 // Table returns the table that the plan was made of.
 func (p *Plan) Table() *Table { return p.t }
