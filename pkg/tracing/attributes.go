@@ -22,6 +22,7 @@ const (
 	AttrSegments  = attribute.Key("drydock.segments") // count
 	AttrBytes     = attribute.Key("drydock.bytes")
 	AttrRetries   = attribute.Key("drydock.retries") // count
+	AttrBusy      = attribute.Key("drydock.busy_ms") // of a stage done in pieces: how long it worked
 
 	attrCount    = attribute.Key("drydock.aggregate.count")
 	attrErrors   = attribute.Key("drydock.aggregate.errors")

@@ -68,6 +68,8 @@ func useNil(ctx context.Context, c *Cycle) {
 	sp.Set(AttrSegments.Int(17), AttrTransport.String("tcp"))
 	sp.AddBytes(4)
 	sp.Event(EventBreaker)
+	_, idle := c.StageIdle(ctx, ReceiveSync)
+	idle.Work()()
 	sp.End(nil)
 	phase.End(nil)
 	FromContext(ctx).NotApplicable(PostInstall, "none")

@@ -27,6 +27,9 @@ func (u *union) begin(now time.Time) {
 }
 
 func (u *union) end(now time.Time) {
+	if u.open == 0 { // ended twice
+		return
+	}
 	u.open--
 	u.last = now
 	if u.open == 0 {

@@ -24,7 +24,8 @@ type Span struct {
 	span  trace.Span
 
 	// under c.mu
-	idle    bool // time counts only while Work is open
+	idle    bool  // time counts only while Work is open
+	busy    union // while it counted
 	ended   bool
 	bytes   int64
 	details details
@@ -96,11 +97,15 @@ func (sp *Span) End(err error) {
 	now := c.o.Now()
 	sp.finish(now, err)
 	bytes, left := sp.bytes, sp.details
+	idle, busy := sp.idle, sp.busy.at(now)
 	c.mu.Unlock()
 
 	left.emit(trace.ContextWithSpan(context.Background(), sp.span), c.o.Tracer)
 	if bytes > 0 {
 		sp.span.SetAttributes(AttrBytes.Int64(bytes))
+	}
+	if idle {
+		sp.span.SetAttributes(AttrBusy.Float64(float64(ToMillis(busy))))
 	}
 	fail(sp.span, err)
 	sp.span.End(trace.WithTimestamp(now))

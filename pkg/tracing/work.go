@@ -6,7 +6,8 @@ import (
 )
 
 // StageIdle opens a span of s whose time counts only while [Span.Work] is open: for a stage that is done in many small
-// pieces between those of other stages. In the trace it is one span from its first to its last moment.
+// pieces between those of other stages. In the trace it is one span from its first to its last moment, which says as
+// busy_ms how much of that was work.
 func (c *Cycle) StageIdle(ctx context.Context, s Stage) (context.Context, *Span) {
 	ctx, sp := c.Stage(ctx, s)
 	if sp == nil {
@@ -42,8 +43,9 @@ func (sp *Span) workDone() {
 	sp.count(sp.c.o.Now(), (*union).end)
 }
 
-// count books a moment on the stage's and on the cycle's clock; the caller holds the lock.
+// count books a moment on the span's own clock, the stage's and the cycle's; the caller holds the lock.
 func (sp *Span) count(now time.Time, book func(*union, time.Time)) {
+	book(&sp.busy, now)
 	book(&sp.c.stages[sp.stage-1].wall, now)
 	book(&sp.c.explained, now)
 }

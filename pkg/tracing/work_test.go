@@ -7,9 +7,9 @@ import (
 
 func TestIdleStageCountsOnlyItsWork(t *testing.T) {
 	t.Parallel()
-	now := time.Unix(0, 0)
-	ctx, c := Start(t.Context(), CycleOptions{Now: func() time.Time { return now }, Getenv: func(string) string { return "" }})
-	step := func(d time.Duration) { now = now.Add(d) }
+	rig := newRig(t)
+	ctx, c := Start(t.Context(), rig.options())
+	step := rig.advance
 
 	_, sp := c.StageIdle(ctx, ReceiveSync)
 	step(10 * time.Millisecond)
@@ -20,6 +20,7 @@ func TestIdleStageCountsOnlyItsWork(t *testing.T) {
 	a()
 	step(5 * time.Millisecond)
 	b()
+	b() // twice is once
 	step(20 * time.Millisecond)
 	sp.End(nil)
 
@@ -29,6 +30,10 @@ func TestIdleStageCountsOnlyItsWork(t *testing.T) {
 	}
 	if r.UnattributedMs != 30 || r.E2EMs != 45 {
 		t.Fatalf("e2e %v ms, unattributed %v ms; want 45 and 30", r.E2EMs, r.UnattributedMs)
+	}
+	span := rig.span(t, "receive_sync")
+	if busy := value(span, AttrBusy).AsFloat64(); busy != 15 || span.EndTime.Sub(span.StartTime) != 45*time.Millisecond {
+		t.Errorf("the span took %v and says that it was busy for %v ms", span.EndTime.Sub(span.StartTime), busy)
 	}
 	sp.Work()() // after the end: nothing
 	var none *Span
