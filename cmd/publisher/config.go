@@ -13,7 +13,6 @@ import (
 	"github.com/drydock-rl/drydock/internal/tiles"
 	"github.com/drydock-rl/drydock/internal/trainer"
 	"github.com/drydock-rl/drydock/internal/wiring"
-	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/refit"
 )
@@ -21,11 +20,10 @@ import (
 // config is the program's whole configuration.
 type config struct {
 	cli.Common
-	wiring.NATS
+	wiring.Base
 	wiring.Transports
 	wiring.Listen
 
-	Model      string `help:"Model name, as receivers know it." required:"" placeholder:"NAME"`
 	Rank       int    `help:"Rank of this trainer, from 0." default:"0"`
 	World      int    `help:"Number of trainer ranks." default:"1"`
 	Job        string `help:"Name of the launch: the same for all its ranks, and for a rank that is started again." default:"default" placeholder:"ID"`
@@ -60,54 +58,51 @@ func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err := c.check(); err != nil {
 		return cli.WithCode(cli.ExitUsage, err)
 	}
-	name := fmt.Sprintf("publisher-%d", c.Rank)
-	log = log.With("model", c.Model, "rank", c.Rank)
-	telemetry, end, err := wiring.Telemetry(ctx, "drydock-publisher", name, log)
-	if err != nil {
-		return err
-	}
-	defer end()
 	source, shards, err := c.cut()
 	if err != nil {
 		return cli.WithCode(cli.ExitInput, err)
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
-	nc, err := c.Connect(ctx, name, log)
+	name := fmt.Sprintf("publisher-%d", c.Rank)
+	p, err := c.Start(ctx, "drydock-publisher", name, log.With("model", c.Model, "rank", c.Rank))
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	control, err := messages.Open(ctx, nc, messages.Config{Model: c.Model, Logger: log, Tracer: telemetry.TracerProvider})
-	if err != nil {
-		return cli.WithCode(cli.ExitUnavailable, err)
-	}
-	defer func() { err = errors.Join(err, control.Close()) }()
-
-	incarnation := rdma.NewIncarnation()
-	transports, err := c.Open(c.Listen, incarnation, log)
+	defer func() { err = errors.Join(err, p.Close()) }()
+	publisher, err := c.publisher(ctx, p, name, shards)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, wiring.Close(transports)) }()
-	slots, err := allocate(shards.Nbytes(), c.Slots)
-	if err != nil {
-		return cli.WithCode(cli.ExitCapacity, err)
-	}
-	publisher, err := refit.NewPublisher(ctx, refit.PublisherConfig{
-		Name: name, Model: c.Model, Incarnation: incarnation, Rank: c.Rank, World: c.World, Job: c.Job,
-		Control: control, Transports: transports, Slots: slots, Layout: shards.Layout(),
-		CommitTimeout: c.CommitTimeout, DrainTimeout: c.DrainTimeout,
-		Logger: log, Tracer: telemetry.TracerProvider.Tracer("github.com/drydock-rl/drydock/cmd/publisher"),
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, publisher.Close()) }()
-	log.Info("serving", "run", publisher.Run().Run, "bytes", shards.Nbytes(), "slots", len(slots))
-	t := &trainer.Trainer{Publisher: publisher, Shards: shards, Control: control, Logger: log, Steps: trainer.Steps{
+	p.Log.Info("serving", "run", publisher.Run().Run, "bytes", shards.Nbytes(), "slots", c.Slots)
+	t := &trainer.Trainer{Publisher: publisher, Shards: shards, Control: p.Control, Logger: p.Log, Steps: trainer.Steps{
 		Versions: c.Versions, Interval: c.Interval, AwaitReceivers: c.AwaitReceivers, AwaitTimeout: c.AwaitTimeout, Seed: c.Seed,
 	}}
 	return t.Run(ctx, c.LeaveTimeout)
+}
+
+// publisher opens transports and memory, and joins the run.
+func (c *config) publisher(ctx context.Context, p *wiring.Process, name string, shards *trainer.Shards) (*refit.Publisher, error) {
+	incarnation := rdma.NewIncarnation()
+	transports, err := c.Open(c.Listen, incarnation, p.Log)
+	if err != nil {
+		return nil, err
+	}
+	p.Later(func() error { return wiring.Close(transports) })
+	slots, err := allocate(shards.Nbytes(), c.Slots)
+	if err != nil {
+		return nil, cli.WithCode(cli.ExitCapacity, err)
+	}
+	publisher, err := refit.NewPublisher(ctx, refit.PublisherConfig{
+		Name: name, Model: c.Model, Incarnation: incarnation, Rank: c.Rank, World: c.World, Job: c.Job,
+		Control: p.Control, Transports: transports, Slots: slots, Layout: shards.Layout(),
+		CommitTimeout: c.CommitTimeout, DrainTimeout: c.DrainTimeout, Metrics: p.Metrics,
+		Logger: p.Log, Tracer: p.Telemetry.TracerProvider.Tracer("github.com/drydock-rl/drydock/cmd/publisher"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.Later(publisher.Close)
+	return publisher, nil
 }
 
 // cut opens the checkpoint and finds this rank's shards of it.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/drydock-rl/drydock/internal/cli"
 	"github.com/drydock-rl/drydock/internal/wiring"
-	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/refit"
@@ -20,10 +19,9 @@ import (
 // config is the program's whole configuration.
 type config struct {
 	cli.Common
-	wiring.NATS
+	wiring.Base
 	wiring.Transports
 
-	Model   string `help:"Model name, as publishers know it." required:"" placeholder:"NAME"`
 	Name    string `help:"Name of this receiver, unique among the model's." required:"" placeholder:"NAME"`
 	Capture string `help:"Capture file (drydock.capture.v1): what each destination rank needs." required:"" placeholder:"FILE"`
 	TP      int    `help:"Tensor-parallel size; the capture must have it." default:"1"`
@@ -60,39 +58,38 @@ func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return cli.WithCode(cli.ExitInput, err)
 	}
-	log = log.With("model", c.Model, "receiver", c.Name)
-	telemetry, end, err := wiring.Telemetry(ctx, "drydock-receiver", c.Name, log)
+	p, err := c.Start(ctx, "drydock-receiver", c.Name, log.With("model", c.Model, "receiver", c.Name))
 	if err != nil {
 		return err
 	}
-	defer end()
-	nc, err := c.Connect(ctx, c.Name, log)
+	defer func() { err = errors.Join(err, p.Close()) }()
+	receiver, err := c.receiver(p, dests)
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	control, err := messages.Open(ctx, nc, messages.Config{Model: c.Model, Logger: log, Tracer: telemetry.TracerProvider})
+	p.Log.Info("following", "ranks", c.Ranks, "arenas", receiver.ArenaRoot())
+	return receiver.Follow(ctx)
+}
+
+// receiver opens transports and arenas.
+func (c *config) receiver(p *wiring.Process, dests []plan.Dest) (*refit.Receiver, error) {
+	transports, err := c.Open(wiring.Listen{}, rdma.NewIncarnation(), p.Log)
 	if err != nil {
-		return cli.WithCode(cli.ExitUnavailable, err)
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, control.Close()) }()
-	transports, err := c.Open(wiring.Listen{}, rdma.NewIncarnation(), log)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, wiring.Close(transports)) }()
+	p.Later(func() error { return wiring.Close(transports) })
 	receiver, err := refit.NewReceiver(refit.ReceiverConfig{
-		Name: c.Name, Model: c.Model, Control: control, Transports: transports, Dests: dests, TP: c.TP,
+		Name: c.Name, Model: c.Model, Control: p.Control, Transports: transports, Dests: dests, TP: c.TP,
 		ArenaRoot: filepath.Join(c.ArenaDir, c.Name), HugePages: c.HugePages,
 		AllowNarrowing: c.AllowNarrowing, StagingBytes: c.StagingBytes, VerifyFloor: c.VerifyFloor, Stall: c.Stall,
-		Logger: log, Tracer: telemetry.TracerProvider.Tracer("github.com/drydock-rl/drydock/cmd/receiver"),
+		Metrics: p.Metrics, Logger: p.Log,
+		Tracer: p.Telemetry.TracerProvider.Tracer("github.com/drydock-rl/drydock/cmd/receiver"),
 	})
 	if err != nil {
-		return cli.WithCode(cli.ExitCapacity, err)
+		return nil, cli.WithCode(cli.ExitCapacity, err)
 	}
-	defer func() { err = errors.Join(err, receiver.Close()) }()
-	log.Info("following", "ranks", c.Ranks, "arenas", receiver.ArenaRoot())
-	return receiver.Follow(ctx)
+	p.Later(receiver.Close)
+	return receiver, nil
 }
 
 // dests reads the capture and takes this host's ranks out of it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/tracing"
@@ -59,9 +60,17 @@ func (r *Receiver) apply(ctx context.Context, s *Staged) (report Report, err err
 	ctx, phase := s.cycle.Phase(ctx, tracing.PhaseApply)
 	defer func() { phase.End(err) }()
 	r.note(func(st *messages.Status) { st.StageState = "applying" })
+	if err := r.mayApply(ctx, s); err != nil {
+		return report, err
+	}
+	start := time.Now()
 	if report, err = r.install(ctx, s); err != nil {
 		return report, err
 	}
+	if report.Pause == 0 {
+		report.Pause = time.Since(start)
+	}
+	r.cfg.Metrics.Pause(r.cfg.Model, report.Pause)
 	r.postInstall(ctx, s)
 	if report.Ready > 0 {
 		s.cycle.AddDuration(tracing.RolloutReadiness, report.Ready, nil)
@@ -77,9 +86,6 @@ func (r *Receiver) install(ctx context.Context, s *Staged) (report Report, err e
 	defer func() { span.End(err) }()
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.InstallTimeout)
 	defer cancel()
-	if err := errors.Join(r.checkOrder(s), r.checkFence(ctx, s.key)); err != nil {
-		return report, err
-	}
 	report, err = r.cfg.Installer.Install(ctx, Installation{
 		Model: r.cfg.Model, Key: s.key, Dir: s.slot.Dir(), Ranks: r.ranks(), Files: s.Files(),
 	})
@@ -94,6 +100,13 @@ func (r *Receiver) install(ctx context.Context, s *Staged) (report Report, err e
 	r.serving = s.key
 	r.mu.Unlock()
 	return report, nil
+}
+
+// mayApply takes a last look at what may have happened since the version was staged.
+func (r *Receiver) mayApply(ctx context.Context, s *Staged) (err error) {
+	ctx, span := s.cycle.Stage(ctx, tracing.ControlDiscovery)
+	defer func() { span.End(err) }()
+	return errors.Join(r.checkOrder(s), r.checkFence(ctx, s.key))
 }
 
 // checkFence refuses a version of a run that a newer one has fenced since it was staged.
@@ -120,6 +133,7 @@ func installError(err error) error {
 func (r *Receiver) postInstall(ctx context.Context, s *Staged) {
 	_, span := s.cycle.Stage(ctx, tracing.PostInstall)
 	defer span.End(nil)
+	r.cfg.Metrics.Served(r.cfg.Model, s.key.Run, s.key.Version, time.Now())
 	r.note(func(st *messages.Status) {
 		st.Serving, st.Staging, st.StageState, st.Arenas = s.key, messages.Key{}, "", r.arenas.Names()
 	})

@@ -46,6 +46,7 @@ func (r *Receiver) follow(ctx context.Context, announced <-chan messages.Announc
 				return nil
 			}
 			latest, delay = a, firstRetry
+			r.cfg.Metrics.Newest(r.cfg.Model, a.Key.Run, a.Key.Version)
 			r.noteSkipped(a.Skipped)
 		case <-again:
 			delay = min(2*delay, lastRetry)

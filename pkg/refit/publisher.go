@@ -33,8 +33,9 @@ type PublisherConfig struct {
 	CommitTimeout time.Duration // longest wait for the other ranks' parts of a version; default 10 min
 	DrainTimeout  time.Duration // longest wait for the leases on a slot that is needed again; default 10 min
 
-	Logger *slog.Logger
-	Tracer trace.Tracer
+	Logger  *slog.Logger
+	Tracer  trace.Tracer
+	Metrics *tracing.Metrics
 }
 
 func (c *PublisherConfig) validate() error {
@@ -159,7 +160,9 @@ func (p *Publisher) Memory(ctx context.Context, version uint64) (*rdma.Memory, e
 // It may be repeated with the same bytes.
 func (p *Publisher) Publish(ctx context.Context, version uint64) (*messages.Manifest, error) {
 	ctx, end := p.underVersion(ctx, version)
+	start := time.Now()
 	m, err := p.publish(ctx, version)
+	p.cfg.Metrics.Published(p.cfg.Model, time.Since(start), p.cfg.Layout.Nbytes(), err)
 	end(err)
 	if err != nil {
 		return nil, fmt.Errorf("publish run %d version %d of rank %d: %w", p.run.Run, version, p.cfg.Rank, err)

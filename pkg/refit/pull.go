@@ -133,6 +133,7 @@ func retriable(ctx context.Context, err error) bool {
 
 func (u *pull) retry(rank int, err error, how string) {
 	u.sums.retries.Add(1)
+	u.r.cfg.Metrics.Retry(u.r.cfg.Model, string(classOf(err)))
 	u.wire.Event(tracing.EventRetry, tracing.AttrSource.Int(rank))
 	u.r.cfg.Logger.Warn("batch is read "+how, "rank", rank, "key", u.version.Manifest.Key.String(), "error", err)
 }

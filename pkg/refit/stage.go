@@ -182,6 +182,7 @@ func (r *Receiver) discover(ctx context.Context, s *Staged) (v *messages.Version
 		return nil, nil, controlError("claim the version", err)
 	}
 	span.Event(tracing.EventLease)
+	r.cfg.Metrics.Leases(r.cfg.Model, 1)
 	if v, err = r.cfg.Control.Assemble(ctx, s.key); err != nil {
 		r.giveBack(ctx, l)
 		return nil, nil, controlError("assemble the version", err)
@@ -228,6 +229,7 @@ func underLease(ctx context.Context, l *messages.Lease) (context.Context, contex
 func (r *Receiver) giveBack(ctx context.Context, l *messages.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Stall)
 	defer cancel()
+	r.cfg.Metrics.Leases(r.cfg.Model, 0)
 	if err := l.Release(ctx); err != nil {
 		r.cfg.Logger.Warn("lease not given back; it expires by itself", "key", l.Key().String(), "error", err)
 	}
@@ -243,6 +245,11 @@ func (r *Receiver) planFor(ctx context.Context, s *Staged, v *messages.Version) 
 		return nil, as(PlanRefused, err)
 	}
 	s.cycle.SetCold(s.stats.Cold)
+	result := tracing.PlanRebind // addresses are this version's own in any case
+	if s.stats.Cold {
+		result = tracing.PlanMiss
+	}
+	r.cfg.Metrics.Plan(r.cfg.Model, result)
 	stats := found.plan.Stats()
 	s.stats.Needed, s.stats.Staged, s.stats.Ranks = stats.Needed, stats.Written, stats.Ranks
 	span.Set(tracing.AttrSegments.Int64(stats.Segments))

@@ -44,6 +44,7 @@ func (r *Receiver) note(change func(*messages.Status)) {
 func (r *Receiver) noteFailure(f *Failure) {
 	text := f.Error()
 	r.cfg.Logger.Error(text, "class", string(f.Class))
+	r.cfg.Metrics.Failure(r.cfg.Model, string(f.Class))
 	r.note(func(s *messages.Status) {
 		s.Staging, s.StageState = messages.Key{}, ""
 		s.Failure = &messages.Failure{Class: string(f.Class), Text: text[:min(len(text), maxFailureText)], Key: f.Key, At: time.Now()}
