@@ -38,6 +38,7 @@ func (c *Capture) check() error {
 	return nil
 }
 
+// check proves a case against the number of sources that the file has.
 func (x *Case) check(sources int) error {
 	params := map[string]bool{}
 	for _, p := range x.Params {
@@ -97,7 +98,7 @@ func (x *Case) checkPlace(param int, p Place) error {
 	if len(p.Shape) != len(p.Stride) || len(p.Shape) > maxDims || p.Offset < 0 {
 		return fmt.Errorf("place in %s: offset %d, shape %v, stride %v don't belong together", to.Name, p.Offset, p.Shape, p.Stride)
 	}
-	last := p.Offset
+	last := p.Offset // the largest element so far; each step is checked before it is taken, so nothing overflows
 	for d, extent := range p.Shape {
 		if extent == 0 {
 			return nil

@@ -41,6 +41,7 @@ func Decode(b []byte) (*Capture, error) {
 	return c, nil
 }
 
+// inflate undoes gzip where the text begins with its two magic bytes.
 func inflate(b []byte) ([]byte, error) {
 	if len(b) < 2 || b[0] != 0x1f || b[1] != 0x8b {
 		return b, nil

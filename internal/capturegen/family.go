@@ -30,6 +30,7 @@ type family struct {
 	noted   map[string]bool // kinds of notes made
 }
 
+// newFamily indexes the sources once: rules look up siblings by name, and a large model has tens of thousands.
 func newFamily(sources []Source, config checkpoint.Config, tp int64) *family {
 	f := &family{
 		sources: sources, config: config, tp: tp, index: map[string]int{}, experts: map[string][]int{},
@@ -61,7 +62,7 @@ func (f *family) params() []param {
 		if !ok {
 			p = f.whole(i)
 		}
-		for _, piece := range p.pieces {
+		for _, piece := range p.pieces { // a fused parameter is made at the first of its sources
 			f.used[piece.source] = true
 		}
 		if len(p.pieces) > 0 {
@@ -189,6 +190,7 @@ func (f *family) router(path, leaf string) (param, bool) {
 	}
 	i := f.index[path+".gate."+leaf]
 	p := f.whole(i)
+	// Only a cast that keeps every value: a router that is narrower in the engine than in the trainer loses tokens.
 	narrow := f.sources[i].DType == safetensors.BF16 || f.sources[i].DType == safetensors.F16
 	if narrow && f.config.RouterDType == "float32" {
 		p.dtype = safetensors.F32
@@ -219,6 +221,7 @@ func (f *family) expertStack(stack, module, leaf string) (param, bool) {
 	return param{}, false
 }
 
+// stackOf lists the pieces of a stack in the order in which they lie: by expert, and gate before up.
 func (f *family) stackOf(stack string, names [3]string, down bool, parts int64) param {
 	experts := f.experts[stack]
 	p := param{name: stack + ".routed_experts.w13_weight", experts: int64(len(experts))}
@@ -314,6 +317,7 @@ func (f *family) sameColumns(set []int) bool {
 	return true
 }
 
+// rows is the first dimension: weights are stored [out, in].
 func (f *family) rows(source int) int64 { return f.sources[source].Shape[0] }
 
 // expertOf splits "….experts.7" into the stack and the number.

@@ -61,7 +61,7 @@ type piece struct {
 
 // interval is the part [lo, lo+n) of the piece's dimension that a rank holds.
 func (p piece) interval(extent, rank, tp int64) (lo, n int64) {
-	n = extent / p.parts
+	n = extent / p.parts // whole: rules choose parts that divide
 	return rank * p.parts / tp * n, n
 }
 
@@ -104,6 +104,7 @@ func (p param) shape(last []int64, rows int64) []int64 {
 	return list(shape)
 }
 
+// typeOf is the parameter's dtype: the rules fuse only sources of one.
 func (p param) typeOf(sources []Source) safetensors.DType {
 	if p.dtype != "" {
 		return p.dtype
@@ -116,7 +117,7 @@ func (x *Case) addVocabulary(sources []Source, p param, rank, tp int64) {
 	number, piece := len(x.Params), p.pieces[0]
 	shape := slices.Clone(sources[piece.source].Shape)
 	vocab, rows := shape[0], p.padded/tp
-	lo := min(rank*rows, vocab)
+	lo := min(rank*rows, vocab) // of a small vocabulary the last ranks may have padding only
 	have := min(lo+rows, vocab) - lo
 	row, _ := safetensors.Count(shape[1:])
 	x.place(shape, have, func(place Place) {
@@ -165,6 +166,7 @@ func cut(shape []int64, p piece, rank, tp int64) ([]int64, []Op) {
 	return out, []Op{narrow(int64(p.dim), lo, n)}
 }
 
+// narrow is the op that vLLM's loaders cut with, also where the cut is the whole.
 func narrow(dim, start, length int64) Op {
 	return Op{Name: "narrow", Args: []any{dim, start, length}}
 }

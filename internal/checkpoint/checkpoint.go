@@ -48,6 +48,7 @@ func Open(dir string) (*Checkpoint, error) {
 	return c, nil
 }
 
+// open is Open without the path in its errors.
 func open(dir string) (_ *Checkpoint, err error) {
 	found, err := locate(dir)
 	if err != nil {

@@ -50,6 +50,7 @@ func ParseConfig(raw map[string]any) Config {
 	if text, ok := raw["text_config"].(map[string]any); ok {
 		raw = text
 	}
+	// A field of another type (some models have a list of heads per layer) is as good as absent: then nothing is cut by it.
 	number := func(key string) int64 {
 		value, _ := raw[key].(float64)
 		return int64(value)

@@ -58,13 +58,14 @@ func locate(path string) (folder, error) {
 func indexed(dir string, index map[string]string) (folder, error) {
 	f := folder{dir: dir, index: index}
 	for tensor, name := range index {
+		// The index is somebody else's text: it may not lead out of the folder.
 		if name == "" || name != filepath.Base(name) || strings.HasPrefix(name, ".") {
 			return folder{}, fmt.Errorf("%s places tensor %s in %q, expected a file name in the same folder", indexName, tensor, name)
 		}
 		f.files = append(f.files, name)
 	}
 	slices.Sort(f.files)
-	f.files = slices.Compact(f.files)
+	f.files = slices.Compact(f.files) // one entry a tensor became one a file
 	if len(f.files) > maxFiles {
 		return folder{}, fmt.Errorf("%s names %d files, expected at most %d", indexName, len(f.files), maxFiles)
 	}
@@ -182,7 +183,7 @@ func (c *Checkpoint) settle(found folder) error {
 			return fmt.Errorf("tensor %s is in two files, %s and %s, expected one", a.Name, a.File, b.File)
 		}
 	}
-	missing := []string{}
+	missing := []string{} // of the index, not found where it says
 	for name, file := range found.index {
 		if t, ok := c.Find(name); !ok || t.File != file {
 			missing = append(missing, name)

@@ -44,6 +44,7 @@ func Generate(ctx context.Context, dir string, o GenerateOptions) error {
 	return nil
 }
 
+// generate writes the files of a checkpoint into an empty folder.
 func generate(ctx context.Context, dir string, o GenerateOptions) error {
 	m := demoModel
 	if o.Tiny {
@@ -65,6 +66,7 @@ func generate(ctx context.Context, dir string, o GenerateOptions) error {
 	return writeIndex(dir, shards)
 }
 
+// shardName is how transformers names the files of a sharded checkpoint.
 func shardName(i, of int) string { return fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, of) }
 
 // shard cuts the tensors in order into files of at most limit bytes, or one tensor.
@@ -101,6 +103,7 @@ func writeShard(ctx context.Context, path string, tensors []generated, seed uint
 			err = fmt.Errorf("close: %w", closing)
 		}
 	}()
+	// At full length before any byte, so that chunks can be written in any order by several goroutines.
 	if err := f.Truncate(layout.Nbytes); err != nil {
 		return fmt.Errorf("size: %w", err)
 	}
@@ -126,8 +129,8 @@ func writeChunk(ctx context.Context, f *os.File, fill func(uint64) uint64, t saf
 		return fmt.Errorf("make tensor %s: %w", t.Name, err)
 	}
 	n := min(chunkBytes, t.Nbytes-lo)
-	b := make([]byte, (n+7)&^7)
-	counter := streamKey(t.Name, seed, 0) + uint64(lo)/8
+	b := make([]byte, (n+7)&^7)                          // whole words; the last may be longer than the tensor
+	counter := streamKey(t.Name, seed, 0) + uint64(lo)/8 // chunks begin at whole words, so cutting them elsewhere changes nothing
 	for at := 0; at < len(b); at += 8 {
 		binary.LittleEndian.PutUint64(b[at:], fill(mix(counter)))
 		counter++
@@ -138,6 +141,7 @@ func writeChunk(ctx context.Context, f *os.File, fill func(uint64) uint64, t saf
 	return nil
 }
 
+// writeIndex writes the file by which readers find each tensor's file.
 func writeIndex(dir string, shards [][]generated) error {
 	weights, total := map[string]string{}, int64(0)
 	for i, tensors := range shards {
@@ -151,6 +155,7 @@ func writeIndex(dir string, shards [][]generated) error {
 	})
 }
 
+// writeJSON writes a small file for people and programs.
 func writeJSON(path string, value any) error {
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {

@@ -39,6 +39,7 @@ type generated struct {
 	fill func(hash uint64) uint64
 }
 
+// nbytes needs no overflow checks: the models above are the only ones.
 func (g generated) nbytes() int64 {
 	nelems := g.DType.Size()
 	for _, dim := range g.Shape {
@@ -53,6 +54,8 @@ func nearOne(h uint64) uint64    { return h&0x001f_001f_001f_001f + 0x3f80_3f80_
 func nearOneF32(h uint64) uint64 { return h&0x001f_ffff_001f_ffff + 0x3f80_0000_3f80_0000 }
 func smallInt(h uint64) uint64   { return h & 0xffff }
 
+// tensors are those of Qwen3-MoE by their Hugging Face names, and three that no family knows: an integer buffer, a
+// scalar and a tensor without bytes, each of which some system of this kind has tripped over.
 func (m model) tensors() []generated {
 	spec := func(name string, dtype safetensors.DType, fill func(uint64) uint64, shape ...int64) generated {
 		return generated{safetensors.Spec{Name: name, DType: dtype, Shape: shape}, fill}

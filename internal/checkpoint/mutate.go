@@ -54,7 +54,7 @@ func MutateBox(dst []byte, dtype safetensors.DType, name string, shape, lo, hi [
 	}
 	nbytes := run * dtype.Size()
 	for at := int64(0); at < int64(len(dst)); at += nbytes {
-		row := at / nbytes
+		row := at / nbytes // number of the run, counted over the box's outer dimensions
 		Mutate(dst[at:at+nbytes], dtype, name, runStart(shape, lo, hi, split, row), seed, version)
 	}
 }

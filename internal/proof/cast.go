@@ -39,7 +39,7 @@ func castable(from, to safetensors.DType) error {
 
 // number is (-1)^sign × 2^exponent × (1 + fraction/2^m) for normal numbers, and without the 1 for exponent field 0.
 func number(sign, field, fraction uint64, bias, m int) float64 {
-	exponent := int(field) - bias
+	exponent := int(field) - bias // of the leading 1, which numbers with field 0 don't have
 	significand := float64(fraction)
 	if field == 0 {
 		exponent++
@@ -98,6 +98,7 @@ func round(value float64, e, m int) uint64 {
 		return sign
 	}
 	bias := 1<<(e-1) - 1
+	// Scaled so that neighbouring numbers of the format are one apart, the value is rounded to a whole number of steps.
 	exponent := max(math.Ilogb(magnitude), 1-bias) // of the interval that value lies in; the lowest is shared with subnormals
 	steps := uint64(math.RoundToEven(math.Ldexp(magnitude, m-exponent)))
 	// Patterns count on through powers of two: 2^(m+1) steps of one interval are the first number of the next.

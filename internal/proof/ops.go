@@ -19,8 +19,10 @@ var (
 	}
 )
 
+// same is for operations that change where elements lie in memory, not which they are.
 func same(v view, _ []any) (view, error) { return v, nil }
 
+// narrow is v.narrow(dim, start, length).
 func narrow(v view, args []any) (view, error) {
 	n, err := numbers(args, 3)
 	if err != nil {
@@ -37,6 +39,7 @@ func narrow(v view, args []any) (view, error) {
 	return v.span(dim, start, n[2])
 }
 
+// selectIndex is v.select(dim, i).
 func selectIndex(v view, args []any) (view, error) {
 	n, err := numbers(args, 2)
 	if err != nil {
@@ -93,6 +96,7 @@ func split(v view, args []any) ([]view, error) {
 	return v.pieces(dim, size)
 }
 
+// splitSizes is v.split([sizes], dim); the sizes must cover the dimension.
 func splitSizes(v view, args []any) ([]view, error) {
 	sizes, err := numbers(args[:1], -1)
 	if err != nil {
@@ -118,6 +122,7 @@ func splitSizes(v view, args []any) ([]view, error) {
 	return list, nil
 }
 
+// unbind is every position of a dimension, without the dimension.
 func unbind(v view, args []any) ([]view, error) {
 	_, dim, err := v.countAndDim(append([]any{int64(0)}, args...))
 	if err != nil {
@@ -158,7 +163,7 @@ func getItem(v view, args []any) (view, error) {
 	if consumed > len(v.shape) {
 		return view{}, fmt.Errorf("%d keys for shape %v", consumed, v.shape)
 	}
-	skip, dim := len(v.shape)-consumed, 0
+	skip, dim := len(v.shape)-consumed, 0 // dimensions that an ellipsis passes over; the next key's dimension
 	for _, arg := range args {
 		key, _ := arg.(map[string]any)
 		var err error
@@ -215,6 +220,7 @@ func (v view) sliced(dim int, bounds any) (view, error) {
 	return v.gather(dim, positions), nil
 }
 
+// indexSelect is v.index_select(dim, positions): a gather, which is no view in torch, but in a list of indices nothing else than one.
 func indexSelect(v view, args []any) (view, error) {
 	if len(args) != 2 {
 		return view{}, fmt.Errorf("%d arguments, expected dimension and positions", len(args))
@@ -245,7 +251,7 @@ func reshape(v view, args []any) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	open, known := -1, int64(1)
+	open, known := -1, int64(1) // the dimension given as -1; the product of the others
 	for d, n := range shape {
 		switch {
 		case n == -1 && open < 0:
@@ -266,6 +272,7 @@ func reshape(v view, args []any) (view, error) {
 	return v.reshaped(shape), nil
 }
 
+// flatten joins the dimensions first to last, the ends included.
 func flatten(v view, args []any) (view, error) {
 	ends := []int64{0, -1}
 	n, err := numbers(args, -1)
@@ -308,6 +315,7 @@ func squeeze(v view, args []any) (view, error) {
 	return v.dropped(dim), nil
 }
 
+// unsqueeze is v.unsqueeze(dim), where dim may be one more than there are.
 func unsqueeze(v view, args []any) (view, error) {
 	n, err := numbers(args, 1)
 	if err != nil {
@@ -320,6 +328,7 @@ func unsqueeze(v view, args []any) (view, error) {
 	return v.inserted(dim), nil
 }
 
+// transpose exchanges two dimensions.
 func transpose(v view, args []any) (view, error) {
 	n, err := numbers(args, 2)
 	if err != nil {
@@ -341,6 +350,7 @@ func transpose(v view, args []any) (view, error) {
 	return v.permuted(order), nil
 }
 
+// t transposes a matrix and leaves what has fewer dimensions, as torch's does.
 func t(v view, _ []any) (view, error) {
 	switch len(v.shape) {
 	case 0, 1:
@@ -351,6 +361,7 @@ func t(v view, _ []any) (view, error) {
 	return view{}, fmt.Errorf("shape %v has more than two dimensions", v.shape)
 }
 
+// permute orders all dimensions anew.
 func permute(v view, args []any) (view, error) {
 	n, err := numbers(args, -1)
 	if err != nil {

@@ -48,6 +48,7 @@ type Difference struct {
 	Others          int // further parameters that differ
 }
 
+// Error is one line with both sides' bytes of the element.
 func (d *Difference) Error() string {
 	return fmt.Sprintf("arena %s: parameter %s, element %d: expected bytes % x, found % x (%d other parameters differ too)",
 		d.Arena, d.Param, d.Element, d.Expected, d.Found, d.Others)
@@ -98,7 +99,7 @@ func Verify(ctx context.Context, in Input) (report Report, err error) {
 func compareAll(ctx context.Context, arena *safetensors.File, in Input) ([]*Difference, error) {
 	found := make([]*Difference, len(in.Case.Params))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(runtime.GOMAXPROCS(0))
+	group.SetLimit(runtime.GOMAXPROCS(0)) // index lists are several times a parameter's size: no more of them than cores
 	copies, fills := byParam(in.Case)
 	for i := range in.Case.Params {
 		p := &in.Case.Params[i]
@@ -178,6 +179,7 @@ func sameTensors(arena *safetensors.File, c *capturegen.Case) error {
 	return nil
 }
 
+// equal compares shapes; nil and empty are both 0-d.
 func equal(a, b []int64) bool {
 	if len(a) != len(b) {
 		return false

@@ -31,7 +31,7 @@ func rebuild(p *capturegen.Param, copies []capturegen.Copy, fills []capturegen.F
 		return expected{}, fmt.Errorf("shape %v has more than the %d elements that the proof can write out", p.Shape, int64(maxElements))
 	}
 	out := expected{tensor: tensor{p.DType, p.Shape, make([]byte, nelems*p.DType.Size())}}
-	written := make([]uint8, nelems)
+	written := make([]uint8, nelems) // how often, 0 or 1: a second time is an error at once
 	for i := range copies {
 		if err := out.copy(&copies[i], written, source); err != nil {
 			return expected{}, fmt.Errorf("copy %d of %d: %w", i+1, len(copies), err)
@@ -116,7 +116,7 @@ func (e *expected) fill(f *capturegen.Fill, written []uint8) error {
 
 // places lists the parameter's element indices of a place in row-major order, and counts each as written.
 func places(p capturegen.Place, written []uint8) ([]uint32, error) {
-	index := []uint32{uint32(p.Offset)}
+	index := []uint32{uint32(p.Offset)} // grows by one dimension after the other, outermost first
 	for d, extent := range p.Shape {
 		next := make([]uint32, 0, int64(len(index))*extent)
 		for _, at := range index {

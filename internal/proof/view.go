@@ -74,6 +74,7 @@ func pick(list []view, op capturegen.Op) (view, error) {
 
 // gather keeps the given positions of a dimension, in that order.
 func (v view) gather(dim int, positions []int64) view {
+	// The list is outer groups of extent positions of inner elements each; whole inner runs move together.
 	outer, inner := int64(1), int64(1)
 	for _, n := range v.shape[:dim] {
 		outer *= n

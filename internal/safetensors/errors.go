@@ -29,6 +29,7 @@ type Error struct {
 	Expected string
 }
 
+// Error is one line: file, tensor, what is wrong, what was found and what was expected.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("safetensors file " + e.File)

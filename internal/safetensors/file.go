@@ -39,7 +39,7 @@ func mapFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open safetensors file: %w", err)
 	}
-	defer func() { _ = f.Close() }()
+	defer func() { _ = f.Close() }() // the mapping outlives the descriptor
 	info, err := f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("stat safetensors file: %w", err)
@@ -74,7 +74,7 @@ func (f *File) Find(name string) (Tensor, bool) {
 
 // Bytes is a read-only view of the tensor's bytes; writing to it faults. Valid until Close.
 func (f *File) Bytes(t Tensor) []byte {
-	end := t.Offset + t.Nbytes
+	end := t.Offset + t.Nbytes // inside the mapping: Parse proved it
 	return f.mapped[t.Offset:end:end]
 }
 

@@ -73,7 +73,7 @@ func readText(name string, r io.ReaderAt, size int64) ([]byte, error) {
 			Expected: fmt.Sprintf("at most %d (is this a safetensors file?)", MaxHeader),
 		}
 	}
-	if int64(nbytes) > size-lengthBytes {
+	if int64(nbytes) > size-lengthBytes { // a small file can't make the reader allocate for a large header
 		return nil, &Error{
 			File: name, Kind: ErrTruncated, Found: fmt.Sprintf("%d bytes", size),
 			Expected: fmt.Sprintf("a header of %d bytes after the first 8", nbytes),
@@ -92,6 +92,7 @@ func checkCover(name string, h *Header, size int64) error {
 	slices.SortFunc(h.Tensors, func(a, b Tensor) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Nbytes, b.Nbytes), cmp.Compare(a.Name, b.Name))
 	})
+	// Zero-byte tensors sort before the tensor that begins where they lie, so they fit in anywhere and nowhere break the chain.
 	end, last := h.Start, "the header"
 	for i := range h.Tensors {
 		t := &h.Tensors[i]

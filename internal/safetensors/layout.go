@@ -53,6 +53,7 @@ func NewLayout(specs []Spec, metadata map[string]string, align int64) (*Layout, 
 	if l.Header, err = encodeHeader(l.Tensors, order, metadata, align); err != nil {
 		return nil, err
 	}
+	// The header holds offsets relative to its end, so its length may be settled last.
 	start := int64(len(l.Header))
 	for i := range l.Tensors {
 		l.Tensors[i].Offset += start
@@ -123,7 +124,7 @@ func encodeHeader(tensors []Tensor, order []int, metadata map[string]string, ali
 		}
 	}
 	b.WriteByte('}')
-	for int64(b.Len())%align != 0 {
+	for int64(b.Len())%align != 0 { // JSON may be followed by blanks, and every reader skips them
 		b.WriteByte(' ')
 	}
 	header := b.Bytes()

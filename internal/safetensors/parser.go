@@ -29,7 +29,7 @@ func (p *parser) parse(text []byte, h *Header) error {
 		return p.bad("", "text that isn't a JSON object in UTF-8")
 	}
 	p.json = json.NewDecoder(bytes.NewReader(text))
-	p.json.UseNumber()
+	p.json.UseNumber() // offsets reach 2^63, beyond what a float64 holds
 	seen := make(map[string]bool)
 	err := p.object("", func(name string) error {
 		if err := p.checkName(name, seen); err != nil {
@@ -54,6 +54,8 @@ func (p *parser) parse(text []byte, h *Header) error {
 	return nil
 }
 
+// checkName keeps names short enough for an error message and a table, and refuses a second entry of one: JSON
+// decoders differ in which of two they keep, so two readers of the file would see different tensors.
 func (p *parser) checkName(name string, seen map[string]bool) error {
 	if len(name) > MaxName {
 		return &Error{
@@ -68,6 +70,7 @@ func (p *parser) checkName(name string, seen map[string]bool) error {
 	return nil
 }
 
+// metadata reads the strings that a writer added. The format allows no other kind of value there.
 func (p *parser) metadata(h *Header) error {
 	h.Metadata = make(map[string]string)
 	return p.object(metadataName, func(key string) error {
@@ -87,7 +90,7 @@ func (p *parser) metadata(h *Header) error {
 func (p *parser) tensor(name string) (Tensor, error) {
 	t := Tensor{Name: name}
 	var offsets []int64
-	seen := make(map[string]bool, 3)
+	seen := make(map[string]bool, 3) // the keys of this entry
 	err := p.object(name, func(key string) (err error) {
 		if seen[key] {
 			return &Error{File: p.file, Tensor: name, Kind: ErrDuplicate, Found: "a second " + strconv.Quote(key), Expected: "one"}
@@ -126,7 +129,7 @@ func (p *parser) place(t *Tensor, lo, hi int64) error {
 	if err != nil {
 		return &Error{File: p.file, Tensor: t.Name, Kind: ErrShape, Found: err.Error()}
 	}
-	room := p.size - p.start
+	room := p.size - p.start // before any sum, so that a lying offset can't overflow
 	if lo < 0 || hi < lo || hi > room {
 		return &Error{
 			File: p.file, Tensor: t.Name, Kind: ErrRange, Found: fmt.Sprintf("data_offsets [%d, %d]", lo, hi),
@@ -174,7 +177,7 @@ func (p *parser) numbers(where string, limit int) ([]int64, error) {
 		if err != nil {
 			return nil, p.bad(where, err.Error())
 		}
-		number, _ := token.(json.Number)
+		number, _ := token.(json.Number) // another kind of token is the empty number, which ParseInt refuses
 		value, err := strconv.ParseInt(string(number), 10, 64)
 		if err != nil || value < 0 {
 			return nil, p.bad(where, fmt.Sprintf("%v in place of a whole number from 0 to 2^63", token))
@@ -184,6 +187,7 @@ func (p *parser) numbers(where string, limit int) ([]int64, error) {
 	return list, p.delim(where, ']')
 }
 
+// text reads a string token: a key, a dtype, a metadata value.
 func (p *parser) text(where string) (string, error) {
 	token, err := p.json.Token()
 	if err != nil {
@@ -196,6 +200,8 @@ func (p *parser) text(where string) (string, error) {
 	return text, nil
 }
 
+// delim reads a bracket. The decoder has checked the nesting already; this checks that the
+// value is of the kind that the format has at this place.
 func (p *parser) delim(where string, want json.Delim) error {
 	token, err := p.json.Token()
 	if err != nil {
@@ -207,6 +213,7 @@ func (p *parser) delim(where string, want json.Delim) error {
 	return nil
 }
 
+// bad is text that is no JSON, or JSON that is no header.
 func (p *parser) bad(where, found string) error {
 	return &Error{
 		File: p.file, Tensor: where, Kind: ErrJSON, Found: found,
