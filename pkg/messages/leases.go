@@ -29,6 +29,9 @@ type Lease struct {
 	err     error // before lost is closed
 }
 
+// leaseMargin: a holder gives up this fraction of the TTL before the server may.
+const leaseMargin = 10
+
 // AcquireLease claims a version for reading. The lease is written first and the commit
 // is read again through the leader, so that a collector that withdraws the version at
 // the same moment sees the lease, or this call sees that the version is gone.
@@ -39,21 +42,18 @@ func (c *Control) AcquireLease(ctx context.Context, key Key, receiver string) (*
 	if err != nil {
 		return nil, fmt.Errorf("acquire a lease on version %s: %w", key, err)
 	}
-	m := &protocol.Acquire{Key: key, Receiver: receiver, Lease: body, TTL: c.cfg.LeaseTTL}
+	m := &protocol.Acquire{Key: key, Receiver: receiver, Lease: body, TTL: c.cfg.LeaseTTL, Margin: c.cfg.LeaseTTL / leaseMargin}
 	if err := c.drive(opCtx, m); err != nil {
 		return nil, fmt.Errorf("acquire a lease on version %s: %w", key, err)
 	}
 	l := &Lease{
 		c: c, key: key, receiver: receiver, manifest: m.Manifest.Body.Digest,
 		renewal: protocol.Renewal{
-			Key: key, Receiver: receiver, Lease: body, TTL: c.cfg.LeaseTTL, Margin: c.cfg.LeaseTTL / 10, Seq: m.Seq, Since: m.Since,
+			Key: key, Receiver: receiver, Lease: body, TTL: c.cfg.LeaseTTL, Margin: m.Margin, Seq: m.Seq, Since: m.Since,
 		},
 		done: make(chan struct{}), lost: make(chan struct{}),
 	}
 	l.extend()
-	if !l.Valid() {
-		return nil, fmt.Errorf("acquire a lease on version %s: it took longer than its life of %v: %w", key, c.cfg.LeaseTTL, ErrLeaseLost)
-	}
 	var renewCtx context.Context
 	renewCtx, l.cancel = context.WithCancel(c.background)
 	c.work.Add(1)

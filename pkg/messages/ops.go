@@ -125,6 +125,17 @@ func (c *Control) purge(ctx context.Context, filter string) error {
 	return c.api(ctx, "$JS.API.STREAM.PURGE."+c.subj.stream(), map[string]string{"filter": filter}, &ok)
 }
 
+// purgeUpTo removes what matches filter and has a sequence of at most seq.
+func (c *Control) purgeUpTo(ctx context.Context, filter string, seq uint64) error {
+	var ok struct{}
+	return c.api(ctx, "$JS.API.STREAM.PURGE."+c.subj.stream(), purgeQuery{Filter: filter, Below: seq + 1}, &ok)
+}
+
+type purgeQuery struct {
+	Filter string `json:"filter"`
+	Below  uint64 `json:"seq"`
+}
+
 // stored is one message as it was read.
 type stored struct {
 	Subject string

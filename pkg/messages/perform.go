@@ -86,9 +86,11 @@ func (c *Control) perform(ctx context.Context, in protocol.Intent) protocol.Resu
 	case protocol.LastOrder:
 		return c.performLeader(ctx, c.subj.stream(), getQuery{LastFor: c.subj.orders()})
 	case protocol.ListLeases:
-		return c.performList(ctx, in.Place.Key)
+		return c.performList(ctx, "KV_"+c.subj.leaseBucket(), c.subj.leases(in.Place.Key))
+	case protocol.ListRuns:
+		return c.performList(ctx, c.subj.stream(), c.subj.runs())
 	case protocol.Purge:
-		return result(c.purge(ctx, c.subjectOf(in.Place)))
+		return result(c.purgeUpTo(ctx, c.subjectOf(in.Place), in.Expect))
 	case protocol.PurgeTable:
 		return c.performPurgeTable(ctx, in.Place)
 	case protocol.Wait:
@@ -219,21 +221,20 @@ func (c *Control) performLeader(ctx context.Context, stream string, query getQue
 	return res
 }
 
-// performList walks over the leases of a version through the leader, message by
-// message: a listing of subjects would show released ones too.
-func (c *Control) performList(ctx context.Context, key Key) protocol.Result {
-	stream := "KV_" + c.subj.leaseBucket()
-	var held []protocol.Item
+// performList walks over the messages of a subject through the leader, one by one: a
+// listing of subjects would show released leases too.
+func (c *Control) performList(ctx context.Context, stream, filter string) protocol.Result {
+	var found []protocol.Item
 	for seq := uint64(1); ; {
-		m, err := c.leaderGet(ctx, stream, getQuery{Seq: seq, NextFor: c.subj.leases(key)})
+		m, err := c.leaderGet(ctx, stream, getQuery{Seq: seq, NextFor: filter})
 		if err != nil {
 			return result(err)
 		}
 		if m == nil {
-			return protocol.Result{Outcome: protocol.OK, Items: held}
+			return protocol.Result{Outcome: protocol.OK, Items: found}
 		}
 		if it, ok := c.item(m); ok && it.Body.Class != protocol.ClassReleased {
-			held = append(held, it)
+			found = append(found, it)
 		}
 		seq = m.Seq + 1
 	}

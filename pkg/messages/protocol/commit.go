@@ -25,6 +25,7 @@ const (
 	commitStart commitState = iota
 	commitReading
 	commitChecking
+	commitFencing
 	commitWaiting
 	commitPutting
 )
@@ -48,6 +49,8 @@ func (c *Commit) Step(r Result) Intent {
 		return c.read(r)
 	case commitChecking:
 		return c.checked(r)
+	case commitFencing:
+		return c.fenced(r)
 	case commitPutting:
 		return c.step(r)
 	default:
@@ -107,6 +110,18 @@ func (c *Commit) checked(r Result) Intent {
 	}
 	if it := r.item(); it != nil && ended(it.Body.Class) != nil {
 		return fail(ended(it.Body.Class))
+	}
+	c.state = commitFencing
+	return Intent{Verb: LastRun}
+}
+
+// fenced ends the wait for ranks that have stopped because a newer run exists.
+func (c *Commit) fenced(r Result) Intent {
+	if r.Outcome == Refused {
+		return fail(r.Err)
+	}
+	if it := r.item(); it != nil && it.Place.Key.Run > c.Key.Run {
+		return fail(ErrFenced)
 	}
 	c.state = commitWaiting
 	return c.retry.wait(retryFirst, retryMost)

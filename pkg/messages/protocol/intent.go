@@ -36,8 +36,9 @@ const (
 	ReadLeader                 // read Place as of all acknowledged writes
 	ListLeases                 // read all leases on Key through the leader
 	LastRun                    // read the newest run record through the leader
+	ListRuns                   // read all run records through the leader
 	LastOrder                  // read the newest order through the leader
-	Purge                      // remove what is at Place
+	Purge                      // remove what is at Place if its sequence is not above Expect
 	PurgeTable                 // remove a rank's table and tile digests of Key
 	Wait                       // let Delay pass, or less when something may have changed
 	Done                       // the machine is finished
@@ -50,7 +51,7 @@ type Intent struct {
 	Place  Place
 	Places []Place // Read
 	Body   Body    // Put, Swap
-	Expect uint64  // Swap: 0 is nothing there
+	Expect uint64  // Swap: of what is replaced, 0 is nothing; Purge: of what is removed
 	Fence  uint64  // Put: this run must be the newest; 0: no matter
 	TTL    time.Duration
 	Delay  time.Duration // Wait

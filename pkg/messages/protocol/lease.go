@@ -10,6 +10,7 @@ type Acquire struct {
 	Receiver string
 	Lease    Body
 	TTL      time.Duration
+	Margin   time.Duration // as in Renewal
 
 	Manifest Item          // after Done
 	Seq      uint64        // after Done: of the lease
@@ -123,6 +124,12 @@ func (a *Acquire) fenced(r Result) Intent {
 	}
 	if it := r.item(); it != nil && it.Place.Key.Run > a.Key.Run {
 		a.err = ErrFenced
+		return a.release()
+	}
+	// The confirmation counts only if the lease lived all the while: a collector may
+	// have counted the leases after this one expired.
+	if r.Now >= a.Since+a.TTL-a.Margin {
+		a.err = ErrLost
 		return a.release()
 	}
 	return done()

@@ -84,8 +84,9 @@ func (t *Retire) looked(r Result) Intent {
 	case ended(it.Body.Class) != nil:
 		return t.count()
 	default:
+		// Only this manifest: a purge that arrives late must not remove the end.
 		t.state = retirePurging
-		return Intent{Verb: Purge, Place: t.commit()}
+		return Intent{Verb: Purge, Place: t.commit(), Expect: it.Seq}
 	}
 }
 

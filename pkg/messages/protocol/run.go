@@ -1,7 +1,9 @@
 package protocol
 
 // TakeRun takes the next run number for a job, or finds the run that the job holds
-// already. Numbers are consecutive: the record of run n+1 is what fences run n.
+// already. Numbers are consecutive: the record of run n+1 is what fences run n. A job
+// that held a run and was fenced gets ErrFenced, never another run: its rank 0 that
+// comes back late must not fence its successor.
 type TakeRun struct {
 	Job string
 	// Make builds the record of run n.
@@ -31,7 +33,7 @@ func (t *TakeRun) Step(r Result) Intent {
 		return t.stepPut(r)
 	default:
 		t.state = takeLooking
-		return Intent{Verb: LastRun}
+		return Intent{Verb: ListRuns}
 	}
 }
 
@@ -45,12 +47,18 @@ func (t *TakeRun) looked(r Result) Intent {
 		return t.retry.wait(retryFirst, retryMost)
 	}
 	next := uint64(1)
-	if it := r.item(); it != nil {
+	held := false
+	for _, it := range r.Items {
+		next = max(next, it.Place.Key.Run+1)
 		if it.Body.Class == ClassRun && it.Body.Owner == t.Job {
-			t.Record = *it
-			return done()
+			t.Record, held = it, true
 		}
-		next = it.Place.Key.Run + 1
+	}
+	switch {
+	case held && t.Record.Place.Key.Run == next-1:
+		return done()
+	case held:
+		return fail(ErrFenced)
 	}
 	body, err := t.Make(next)
 	if err != nil {
