@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/plan/plantest"
 )
 
 // defaultBench is where the benchmark's capture lies, from the repository's root.
@@ -128,10 +129,10 @@ func benchQwen(raw []byte, out io.Writer) error {
 func padUnwritten(d *plan.Dest) {
 	written := make([]int64, len(d.Params))
 	for i := range d.Copies {
-		written[d.Copies[i].Param] += nelems(d.Copies[i].Shape)
+		written[d.Copies[i].Param] += plantest.Nelems(d.Copies[i].Shape)
 	}
 	for i := range d.Params {
-		d.Params[i].Padded = written[i] < nelems(d.Params[i].Shape)
+		d.Params[i].Padded = written[i] < plantest.Nelems(d.Params[i].Shape)
 	}
 }
 
@@ -169,7 +170,7 @@ func fsdp(sources []plan.CaptureSource, world int) []*plan.Layout {
 			l.Region = append(l.Region, 0)
 			l.Offset = append(l.Offset, at)
 			l.Box = append(l.Box, box...)
-			at += nelems(sizes(box)) * sources[i].DType.Size()
+			at += plantest.Nelems(plantest.Sizes(box)) * sources[i].DType.Size()
 		}
 		l.Regions = []int64{at}
 		out[r] = l
@@ -204,7 +205,7 @@ func inColumns(layouts []*plan.Layout) {
 				l.Region = append(l.Region, old.Region[k])
 				l.Offset = append(l.Offset, offset)
 				l.Box = append(l.Box, b...)
-				offset += nelems(sizes(b)) * old.DTypes[s].Size()
+				offset += plantest.Nelems(plantest.Sizes(b)) * old.DTypes[s].Size()
 			}
 		}
 	}

@@ -11,12 +11,13 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/plan/plantest"
 )
 
 // sourceBytes makes source t of a capture's checkpoint by the formula of the format.
 func sourceBytes(t int, dt plan.DType, shape []int64) []byte {
 	size := int(dt.Size())
-	n := int(nelems(shape))
+	n := int(plantest.Nelems(shape))
 	out := make([]byte, n*size)
 	for i := range n {
 		z := (uint64(t)<<40 | uint64(i)) + 0x9E3779B97F4A7C15
@@ -92,7 +93,7 @@ func judgeCapture(name string, raw []byte, out io.Writer) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		w.load(table, func(s int) []byte { return full[index[table.Name(s)]] })
+		w.Load(table, func(s int) []byte { return full[index[table.Name(s)]] })
 		for k := range c.Cases {
 			if k%len(cuttings) != i && len(c.Cases) >= len(cuttings) {
 				continue
@@ -105,23 +106,23 @@ func judgeCapture(name string, raw []byte, out io.Writer) (bool, error) {
 	return t.print(out, name, "parameters"), nil
 }
 
-func cutCheckpoint(c *plan.Capture, cut cutting) (*world, *plan.Table, error) {
-	w := &world{}
+func cutCheckpoint(c *plan.Capture, cut cutting) (*plantest.World, *plan.Table, error) {
+	w := &plantest.World{}
 	for i := range c.Sources {
 		s := &c.Sources[i]
 		boxes := cut.cut(s.Shape)
 		for r := 0; len(boxes) > 0; r++ {
 			if box, ok := boxes[r]; ok {
-				w.addShard(r, s.Name, s.DType, s.Shape, box, nil, nelems(sizes(box))*s.DType.Size())
+				w.AddShard(r, s.Name, s.DType, s.Shape, box, nil, plantest.Nelems(plantest.Sizes(box))*s.DType.Size())
 				delete(boxes, r)
 			}
 		}
 	}
-	t, err := plan.Merge(w.layouts)
+	t, err := plan.Merge(w.Layouts)
 	return w, t, err
 }
 
-func judgeCase(c *plan.Capture, k *plan.CaptureCase, w *world, table *plan.Table, cut string, t *tally) error {
+func judgeCase(c *plan.Capture, k *plan.CaptureCase, w *plantest.World, table *plan.Table, cut string, t *tally) error {
 	d, err := c.Dest(k.TP, k.Rank, k.EP)
 	if err != nil {
 		return err
@@ -134,7 +135,7 @@ func judgeCase(c *plan.Capture, k *plan.CaptureCase, w *world, table *plan.Table
 		return nil
 	}
 	arena := bytes.Repeat([]byte{0xEE}, int(n))
-	if err := w.perform(p, [][]byte{arena}); err != nil {
+	if err := w.Perform(p, [][]byte{arena}); err != nil {
 		return fmt.Errorf("tp %d rank %d ep %t, %s: %w", k.TP, k.Rank, k.EP, cut, err)
 	}
 	for i := range k.Params {
@@ -143,7 +144,7 @@ func judgeCase(c *plan.Capture, k *plan.CaptureCase, w *world, table *plan.Table
 			t.expected++
 			continue
 		}
-		b := arena[d.Params[i].Offset:][:nelems(q.Shape)*q.DType.Size()]
+		b := arena[d.Params[i].Offset:][:plantest.Nelems(q.Shape)*q.DType.Size()]
 		sum := sha256.Sum256(b)
 		x, err := strconv.ParseUint(q.XXH3, 16, 64)
 		if err != nil || x != xxh3.Hash(b) || hex.EncodeToString(sum[:]) != q.SHA256 {

@@ -10,6 +10,7 @@ import (
 	"math"
 
 	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/plan/plantest"
 )
 
 const castSchema = "refit.golden.cast.v1"
@@ -75,10 +76,10 @@ func judgeCasts(name string, raw []byte, out io.Writer) (bool, error) {
 }
 
 // planCast plans n elements from one type to another through one rank.
-func planCast(from, to plan.DType, n int64, o plan.Options) (*world, *plan.Plan, error) {
-	w := &world{}
-	w.addShard(0, "x", from, []int64{n}, []int64{0, n}, nil, n*from.Size())
-	t, err := plan.Merge(w.layouts)
+func planCast(from, to plan.DType, n int64, o plan.Options) (*plantest.World, *plan.Plan, error) {
+	w := &plantest.World{}
+	w.AddShard(0, "x", from, []int64{n}, []int64{0, n}, nil, n*from.Size())
+	t, err := plan.Merge(w.Layouts)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -138,9 +139,9 @@ func (f *castFile) cast(src []byte, from, to plan.DType, n int64, rule plan.Over
 	if err != nil {
 		return nil, err
 	}
-	w.load(p.Table(), func(int) []byte { return src })
+	w.Load(p.Table(), func(int) []byte { return src })
 	arena := make([]byte, n*to.Size())
-	return arena, w.perform(p, [][]byte{arena})
+	return arena, w.Perform(p, [][]byte{arena})
 }
 
 // canonical replaces every NaN by the pattern that stands for them in the file.

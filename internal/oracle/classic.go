@@ -25,7 +25,7 @@ func (t *classicTally) judge(c *goldenCase) error {
 	if err != nil {
 		return err
 	}
-	table, err := plan.Merge(w.layouts)
+	table, err := plan.Merge(w.Layouts)
 	if err != nil {
 		return err
 	}

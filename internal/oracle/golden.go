@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/plan/plantest"
 )
 
 // goldenSchema names the files of torch's answers to op-chains.
@@ -84,7 +85,7 @@ type goldenPeer struct {
 
 // bytes makes the source's bytes by the file's formula; t is its place in the case.
 func (s *goldenSource) bytes(t int, dt plan.DType) []byte {
-	b := make([]byte, nelems(s.Shape)*dt.Size())
+	b := make([]byte, plantest.Nelems(s.Shape)*dt.Size())
 	for k := range b {
 		b[k] = byte(k*131 + (k>>8)*7 + t*17 + 1)
 	}
@@ -116,15 +117,15 @@ func finite(b []byte, dt plan.DType) {
 }
 
 // world lays the case's shards out, one region each. A region ends at the end of the address space.
-func (c *goldenCase) world() (*world, error) {
-	w := &world{}
+func (c *goldenCase) world() (*plantest.World, error) {
+	w := &plantest.World{}
 	for i := range c.Sources {
 		s := &c.Sources[i]
 		dt, err := plan.ParseDType(s.DType)
 		if err != nil {
 			return nil, err
 		}
-		w.addSource(0, s.Name, dt, s.Shape)
+		w.AddSource(0, s.Name, dt, s.Shape)
 		for _, sh := range s.Shards {
 			var rank int
 			if _, err := fmt.Sscanf(sh.Session, "rank%d", &rank); err != nil {
@@ -142,7 +143,7 @@ func (c *goldenCase) world() (*world, error) {
 			for d := range sh.Offset {
 				box = append(box, sh.Offset[d], sh.Offset[d]+sh.Shape[d])
 			}
-			w.addShard(rank, s.Name, dt, s.Shape, box, sh.Stride, room)
+			w.AddShard(rank, s.Name, dt, s.Shape, box, sh.Stride, room)
 		}
 	}
 	return w, nil

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/plan/plantest"
 	"github.com/drydock-rl/drydock/pkg/plan/view"
 )
 
@@ -61,7 +62,7 @@ type caseJudge struct {
 	t    *tally
 
 	table   *plan.Table
-	w       *world
+	w       *plantest.World
 	dest    plan.Dest
 	names   []string
 	gone    []bool           // copies that were refused
@@ -96,7 +97,7 @@ func (j *caseJudge) judge() error {
 // merge merges the layouts without the sources that are refused; copies of those are refused with them.
 func (j *caseJudge) merge() error {
 	for {
-		t, err := plan.Merge(j.w.layouts)
+		t, err := plan.Merge(j.w.Layouts)
 		if err == nil {
 			j.table = t
 			return nil
@@ -126,7 +127,7 @@ func (j *caseJudge) load() {
 	for i := range j.c.Sources {
 		at[j.c.Sources[i].Name] = i
 	}
-	j.w.load(j.table, func(source int) []byte {
+	j.w.Load(j.table, func(source int) []byte {
 		i := at[j.table.Name(source)]
 		return j.c.Sources[i].bytes(i, j.table.DType(source))
 	})
@@ -346,5 +347,5 @@ func (j *caseJudge) arena(p *plan.Plan, d plan.Dest) ([]byte, error) {
 		n = max(n, d.Params[i].Offset+d.Params[i].DType.Size()*d.Params[i].Shape[0])
 	}
 	arena := bytes.Repeat([]byte{j.fill}, int(n))
-	return arena, j.w.perform(p, [][]byte{arena})
+	return arena, j.w.Perform(p, [][]byte{arena})
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/plan/plantest"
 )
 
 const layoutSchema = "refit.layouts.v1"
@@ -43,7 +44,7 @@ func judgeLayout(name string, raw []byte, out io.Writer) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	table, err := plan.Merge(w.layouts)
+	table, err := plan.Merge(w.Layouts)
 	if err != nil {
 		return false, err
 	}
@@ -61,12 +62,12 @@ func judgeLayout(name string, raw []byte, out io.Writer) (bool, error) {
 		}
 		n := d.LayOut(0)
 		arena := make([]byte, n)
-		if err := w.perform(p, [][]byte{arena}); err != nil {
+		if err := w.Perform(p, [][]byte{arena}); err != nil {
 			return false, err
 		}
 		for i := range d.Params {
 			q := &d.Params[i]
-			if counts(arena[q.Offset:], q.DType, nelems(q.Shape)) {
+			if counts(arena[q.Offset:], q.DType, plantest.Nelems(q.Shape)) {
 				t.right++
 				continue
 			}
@@ -78,10 +79,10 @@ func judgeLayout(name string, raw []byte, out io.Writer) (bool, error) {
 }
 
 // world gives each storage a region of its own and writes each shard's elements into it.
-func (f *layoutFile) world() (*world, error) {
-	w := &world{memory: map[int][][]byte{}}
+func (f *layoutFile) world() (*plantest.World, error) {
+	w := &plantest.World{Memory: map[int][][]byte{}}
 	for _, r := range f.Ranks {
-		l := w.layout(r.Rank)
+		l := w.Layout(r.Rank)
 		storages := map[string]int{}
 		sources := map[string]int{}
 		for i := range r.Entries {
@@ -95,7 +96,7 @@ func (f *layoutFile) world() (*world, error) {
 				region = len(l.Regions)
 				storages[key] = region
 				l.Regions = append(l.Regions, 0)
-				w.memory[r.Rank] = append(w.memory[r.Rank], nil)
+				w.Memory[r.Rank] = append(w.Memory[r.Rank], nil)
 			}
 			if err := f.entry(w, l, e, uint32(region), sources); err != nil {
 				return nil, fmt.Errorf("rank %d, %q: %w", r.Rank, e.Name, err)
@@ -105,7 +106,7 @@ func (f *layoutFile) world() (*world, error) {
 	return w, nil
 }
 
-func (f *layoutFile) entry(w *world, l *plan.Layout, e *layoutEntry, region uint32, sources map[string]int) error {
+func (f *layoutFile) entry(w *plantest.World, l *plan.Layout, e *layoutEntry, region uint32, sources map[string]int) error {
 	dt, err := plan.ParseDType(e.DType)
 	if err != nil {
 		return err
@@ -128,17 +129,17 @@ func (f *layoutFile) entry(w *world, l *plan.Layout, e *layoutEntry, region uint
 	l.Offset = append(l.Offset, e.StorageOffset*dt.Size())
 	l.Box = append(l.Box, box...)
 	l.Stride = append(l.Stride, e.LocalStride...)
-	n := sizes(box)
+	n := plantest.Sizes(box)
 	if fmt.Sprint(n) != fmt.Sprint(e.LocalShape) {
 		return fmt.Errorf("box %v of a local shape %v", e.Box, e.LocalShape)
 	}
-	end := max(e.StorageBytes, (e.StorageOffset+reach(n, e.LocalStride))*dt.Size())
+	end := max(e.StorageBytes, (e.StorageOffset+plantest.Reach(n, e.LocalStride))*dt.Size())
 	if grow := end - l.Regions[region]; grow > 0 {
 		l.Regions[region] = end
-		w.memory[l.Rank][region] = append(w.memory[l.Rank][region], make([]byte, grow)...)
+		w.Memory[l.Rank][region] = append(w.Memory[l.Rank][region], make([]byte, grow)...)
 	}
-	mem, global := w.memory[l.Rank][region], rowMajor(e.GlobalShape)
-	each(n, func(at []int64) {
+	mem, global := w.Memory[l.Rank][region], plantest.RowMajor(e.GlobalShape)
+	plantest.Each(n, func(at []int64) {
 		flat, local := int64(0), e.StorageOffset
 		for d, x := range at {
 			flat += (box[2*d] + x) * global[d]
@@ -183,7 +184,7 @@ func wholeDest(t *plan.Table, split bool) plan.Dest {
 		d.Params = append(d.Params, plan.Param{Name: t.Name(i), DType: t.DType(i), Shape: shape})
 		last := len(shape) - 1
 		if !split || last < 0 || shape[last] < 2 {
-			d.Copies = append(d.Copies, plan.Copy{Source: t.Name(i), Param: i, Shape: shape, Stride: rowMajor(shape)})
+			d.Copies = append(d.Copies, plan.Copy{Source: t.Name(i), Param: i, Shape: shape, Stride: plantest.RowMajor(shape)})
 			continue
 		}
 		half := shape[last] / 2
@@ -191,7 +192,7 @@ func wholeDest(t *plan.Table, split bool) plan.Dest {
 			n := append([]int64(nil), shape...)
 			n[last] = part[1]
 			op := plan.Op{Name: "narrow", Args: []plan.Arg{{Int: int64(last)}, {Int: part[0]}, {Int: part[1]}}}
-			d.Copies = append(d.Copies, plan.Copy{Source: t.Name(i), Ops: []plan.Op{op}, Param: i, Offset: part[0], Shape: n, Stride: rowMajor(shape)})
+			d.Copies = append(d.Copies, plan.Copy{Source: t.Name(i), Ops: []plan.Op{op}, Param: i, Offset: part[0], Shape: n, Stride: plantest.RowMajor(shape)})
 		}
 	}
 	d.LayOut(0)

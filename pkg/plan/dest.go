@@ -1,6 +1,10 @@
 package plan
 
-import "github.com/drydock-rl/drydock/pkg/plan/view"
+import (
+	"fmt"
+
+	"github.com/drydock-rl/drydock/pkg/plan/view"
+)
 
 // Param is one parameter of a destination rank: contiguous row-major bytes in that rank's arena.
 type Param struct {
@@ -67,4 +71,14 @@ type Dest struct {
 	Copies   []Copy
 	Fills    []Fill
 	Alias    map[string]string // other name: name in Params with the same storage
+}
+
+// ReplayShape returns the shape that an op-chain gives to a source of the given shape, and refuses chains
+// as New does.
+func ReplayShape(shape []int64, ops []Op) ([]int64, error) {
+	v, err := view.Replay(shape, ops)
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w: %w", ErrView, err)
+	}
+	return v.Shape[:v.NDim:v.NDim], nil
 }

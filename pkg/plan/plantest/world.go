@@ -1,4 +1,10 @@
-package main
+// Package plantest performs plans in memory and knows what their result must be, in the simplest way.
+//
+// A World holds the memory of some trainer ranks; Perform reads, scatters and fills as an engine would, and
+// checks on the way what a plan says about itself: bytes on the wire, and what its pieces bring. Dense
+// replays op-chains element by element, on arrays of indices instead of strides. Neither is fast, and
+// neither shares arithmetic with the planner.
+package plantest
 
 import (
 	"fmt"
@@ -6,12 +12,12 @@ import (
 	"github.com/drydock-rl/drydock/pkg/plan"
 )
 
-// world is a set of ranks whose memory this program holds, and a destination for plans.
-type world struct {
-	layouts []*plan.Layout
+// World is a set of ranks whose memory this program holds, and a destination for plans.
+type World struct {
+	Layouts []*plan.Layout // one for each rank that was named
 	byRank  map[int]*plan.Layout
 	sources map[sourceOf]int // index in the rank's names
-	memory  map[int][][]byte // rank, region
+	Memory  map[int][][]byte // rank, region
 }
 
 type sourceOf struct {
@@ -19,24 +25,24 @@ type sourceOf struct {
 	name string
 }
 
-// addShard gives a rank a shard in a region of its own. The region ends where the address space does.
-func (w *world) addShard(rank int, name string, dt plan.DType, shape, box, stride []int64, room int64) {
-	l := w.layout(rank)
-	source := w.addSource(rank, name, dt, shape)
+// AddShard gives a rank a shard in a region of its own. The region ends where the address space does.
+func (w *World) AddShard(rank int, name string, dt plan.DType, shape, box, stride []int64, room int64) {
+	l := w.Layout(rank)
+	source := w.AddSource(rank, name, dt, shape)
 	l.Source = append(l.Source, uint32(source))
 	l.Region = append(l.Region, uint32(len(l.Regions)))
 	l.Regions = append(l.Regions, room)
 	l.Offset = append(l.Offset, 0)
 	l.Box = append(l.Box, box...)
 	if stride == nil {
-		stride = rowMajor(sizes(box))
+		stride = RowMajor(Sizes(box))
 	}
 	l.Stride = append(l.Stride, stride...)
 }
 
-// addSource makes a rank name a source, of which it may hold nothing.
-func (w *world) addSource(rank int, name string, dt plan.DType, shape []int64) int {
-	l := w.layout(rank)
+// AddSource makes a rank name a source, of which it may hold nothing.
+func (w *World) AddSource(rank int, name string, dt plan.DType, shape []int64) int {
+	l := w.Layout(rank)
 	source, ok := w.sources[sourceOf{rank, name}]
 	if !ok {
 		source = len(l.Names)
@@ -49,7 +55,8 @@ func (w *world) addSource(rank int, name string, dt plan.DType, shape []int64) i
 	return source
 }
 
-func (w *world) layout(rank int) *plan.Layout {
+// Layout returns a rank's layout, a new one the first time.
+func (w *World) Layout(rank int) *plan.Layout {
 	if l, ok := w.byRank[rank]; ok {
 		return l
 	}
@@ -58,15 +65,15 @@ func (w *world) layout(rank int) *plan.Layout {
 	}
 	l := &plan.Layout{Rank: rank, Stride: []int64{}}
 	w.byRank[rank] = l
-	w.layouts = append(w.layouts, l)
+	w.Layouts = append(w.Layouts, l)
 	return l
 }
 
-// load fills the memory of all shards of the table from full tensors.
-func (w *world) load(t *plan.Table, tensor func(source int) []byte) {
-	w.memory = map[int][][]byte{}
-	for _, l := range w.layouts {
-		w.memory[l.Rank] = make([][]byte, len(l.Regions))
+// Load fills the memory of all shards of the table from full tensors.
+func (w *World) Load(t *plan.Table, tensor func(source int) []byte) {
+	w.Memory = map[int][][]byte{}
+	for _, l := range w.Layouts {
+		w.Memory[l.Rank] = make([][]byte, len(l.Regions))
 	}
 	for i := range t.Len() {
 		full := tensor(i)
@@ -74,16 +81,19 @@ func (w *world) load(t *plan.Table, tensor func(source int) []byte) {
 		for _, s := range t.Shards(i) {
 			stride := s.Stride
 			if stride == nil {
-				stride = rowMajor(sizes(s.Box))
+				stride = RowMajor(Sizes(s.Box))
 			}
-			n := sizes(s.Box)
-			mem := make([]byte, s.Offset+(reach(n, stride)*elsize))
-			global := rowMajor(shape)
+			n := Sizes(s.Box)
+			mem := w.Memory[s.Rank][s.Region]
+			if grow := s.Offset + Reach(n, stride)*elsize - int64(len(mem)); grow > 0 {
+				mem = append(mem, make([]byte, grow)...)
+			}
+			global := RowMajor(shape)
 			from := int64(0)
 			for d := range n {
 				from += s.Box[2*d] * global[d]
 			}
-			each(n, func(at []int64) {
+			Each(n, func(at []int64) {
 				src, dst := from, int64(0)
 				for d, x := range at {
 					src += x * global[d]
@@ -91,13 +101,13 @@ func (w *world) load(t *plan.Table, tensor func(source int) []byte) {
 				}
 				copy(mem[s.Offset+dst*elsize:][:elsize], full[src*elsize:])
 			})
-			w.memory[s.Rank][s.Region] = mem
+			w.Memory[s.Rank][s.Region] = mem
 		}
 	}
 }
 
-// perform reads, scatters and fills, as an engine would, and checks what a plan promises about itself.
-func (w *world) perform(p *plan.Plan, arenas [][]byte) error {
+// Perform reads, scatters and fills, as an engine would, and checks what a plan promises about itself.
+func (w *World) Perform(p *plan.Plan, arenas [][]byte) error {
 	wire := int64(0)
 	for i := range p.Batches() {
 		b := p.Batch(i)
@@ -133,8 +143,8 @@ func (w *world) perform(p *plan.Plan, arenas [][]byte) error {
 	return nil
 }
 
-func (w *world) read(p *plan.Plan, i int, arenas [][]byte, staging []byte) (int64, error) {
-	regions := w.memory[p.Batch(i).Rank]
+func (w *World) read(p *plan.Plan, i int, arenas [][]byte, staging []byte) (int64, error) {
+	regions := w.Memory[p.Batch(i).Rank]
 	total := int64(0)
 	for s := range p.Segments(i) {
 		dst := staging
@@ -144,7 +154,7 @@ func (w *world) read(p *plan.Plan, i int, arenas [][]byte, staging []byte) (int6
 		src := regions[s.Region]
 		n := s.N[:]
 		var bad error
-		each(n, func(at []int64) {
+		Each(n, func(at []int64) {
 			from, to := s.Src, s.Dst
 			for d, x := range at {
 				from += x * s.SrcStride[d]
@@ -165,7 +175,7 @@ func (w *world) read(p *plan.Plan, i int, arenas [][]byte, staging []byte) (int6
 }
 
 // checkPieces compares what each piece says to have brought with the shard's own bytes.
-func (w *world) checkPieces(p *plan.Plan, i int, arenas [][]byte, staging []byte) error {
+func (w *World) checkPieces(p *plan.Plan, i int, arenas [][]byte, staging []byte) error {
 	t := p.Table()
 	for pc := range p.Pieces(i) {
 		var shard *plan.Shard
@@ -180,7 +190,7 @@ func (w *world) checkPieces(p *plan.Plan, i int, arenas [][]byte, staging []byte
 		}
 		stride := shard.Stride
 		if stride == nil {
-			stride = rowMajor(sizes(shard.Box))
+			stride = RowMajor(Sizes(shard.Box))
 		}
 		dst := staging
 		if pc.Dest != plan.Staging {
@@ -194,9 +204,9 @@ func (w *world) checkPieces(p *plan.Plan, i int, arenas [][]byte, staging []byte
 			}
 		}
 		elsize := t.DType(pc.Source).Size()
-		mem := w.memory[pc.Rank][shard.Region]
+		mem := w.Memory[pc.Rank][shard.Region]
 		var bad error
-		each(n, func(at []int64) {
+		Each(n, func(at []int64) {
 			src, off := int64(0), pc.Off
 			for d, x := range at {
 				src += (pc.Lo[d] + x - shard.Box[2*d]) * stride[d]
@@ -214,7 +224,8 @@ func (w *world) checkPieces(p *plan.Plan, i int, arenas [][]byte, staging []byte
 	return nil
 }
 
-func sizes(box []int64) []int64 {
+// Sizes returns the extents of a box lo0,hi0,lo1,hi1,….
+func Sizes(box []int64) []int64 {
 	n := make([]int64, len(box)/2)
 	for d := range n {
 		n[d] = box[2*d+1] - box[2*d]
@@ -222,7 +233,8 @@ func sizes(box []int64) []int64 {
 	return n
 }
 
-func rowMajor(shape []int64) []int64 {
+// RowMajor returns the strides of a packed tensor, in elements.
+func RowMajor(shape []int64) []int64 {
 	s := make([]int64, len(shape))
 	step := int64(1)
 	for d := len(shape) - 1; d >= 0; d-- {
@@ -232,8 +244,8 @@ func rowMajor(shape []int64) []int64 {
 	return s
 }
 
-// reach returns elements from the first to past the last; 0 when there are none.
-func reach(n, stride []int64) int64 {
+// Reach returns elements from the first to past the last; 0 when there are none.
+func Reach(n, stride []int64) int64 {
 	r := int64(1)
 	for d := range n {
 		if n[d] == 0 {
@@ -244,7 +256,8 @@ func reach(n, stride []int64) int64 {
 	return r
 }
 
-func nelems(shape []int64) int64 {
+// Nelems returns the number of elements of a shape.
+func Nelems(shape []int64) int64 {
 	n := int64(1)
 	for _, s := range shape {
 		n *= s
@@ -252,8 +265,8 @@ func nelems(shape []int64) int64 {
 	return n
 }
 
-// each calls f with every index of the shape, the last dimension fastest.
-func each(shape []int64, f func(at []int64)) {
+// Each calls f with every index of the shape, the last dimension fastest.
+func Each(shape []int64, f func(at []int64)) {
 	for _, n := range shape {
 		if n == 0 {
 			return
