@@ -2,8 +2,10 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
 	"time"
 
@@ -69,6 +71,21 @@ func (s signal) grpc(getenv func(string) string) (bool, error) {
 	return false, fmt.Errorf("read OTEL_EXPORTER_OTLP_PROTOCOL: %q is not a protocol (expected grpc or http/protobuf)", v)
 }
 
+// checkEndpoint refuses what the exporters would replace by their default without
+// a word, such as a host without a scheme.
+func (s signal) checkEndpoint(getenv func(string) string) error {
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_" + string(s) + "_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
+		v := strings.TrimSpace(lookup(getenv, name))
+		if v == "" {
+			continue
+		}
+		if u, err := url.Parse(v); err != nil || u.Host == "" && u.Scheme != "unix" {
+			return fmt.Errorf("read %s: %q is not an address (expected http://host:port or https://host:port)", name, v)
+		}
+	}
+	return nil
+}
+
 func (s signal) unknown(name string) error {
 	return fmt.Errorf("read OTEL_%s_EXPORTER: %q is not an exporter (expected otlp, console or none)", string(s), name)
 }
@@ -88,7 +105,7 @@ func spanExporter(ctx context.Context, name string, getenv func(string) string, 
 		return stdouttrace.New(stdouttrace.WithWriter(console))
 	case exportOTLP:
 		grpc, err := signalTraces.grpc(getenv)
-		switch {
+		switch err = errors.Join(err, signalTraces.checkEndpoint(getenv)); {
 		case err != nil:
 			return nil, err
 		case grpc:
@@ -105,7 +122,7 @@ func metricExporter(ctx context.Context, name string, getenv func(string) string
 		return stdoutmetric.New(stdoutmetric.WithWriter(console))
 	case exportOTLP:
 		grpc, err := signalMetrics.grpc(getenv)
-		switch {
+		switch err = errors.Join(err, signalMetrics.checkEndpoint(getenv)); {
 		case err != nil:
 			return nil, err
 		case grpc:

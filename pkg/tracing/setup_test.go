@@ -63,12 +63,14 @@ func TestSetupDescribesTheProcess(t *testing.T) {
 func TestSetupRefuses(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]SetupConfig{
-		"Service is empty":                    {},
-		`OTEL_TRACES_EXPORTER: "zipkin"`:      {Service: "t", Getenv: env("OTEL_TRACES_EXPORTER", "zipkin")},
-		`OTEL_METRICS_EXPORTER: "statsd"`:     {Service: "t", Getenv: env("OTEL_METRICS_EXPORTER", "statsd")},
-		`OTEL_TRACES_SAMPLER: "sometimes"`:    {Service: "t", Getenv: env("OTEL_TRACES_SAMPLER", "sometimes")},
-		`OTEL_TRACES_SAMPLER_ARG: "2"`:        {Service: "t", Getenv: env("OTEL_TRACES_SAMPLER", "traceidratio", "OTEL_TRACES_SAMPLER_ARG", "2")},
-		`OTEL_EXPORTER_OTLP_PROTOCOL: "smtp"`: {Service: "t", Getenv: env("OTEL_TRACES_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL", "smtp")},
+		"Service is empty":                              {},
+		`OTEL_TRACES_EXPORTER: "zipkin"`:                {Service: "t", Getenv: env("OTEL_TRACES_EXPORTER", "zipkin")},
+		`OTEL_METRICS_EXPORTER: "statsd"`:               {Service: "t", Getenv: env("OTEL_METRICS_EXPORTER", "statsd")},
+		`OTEL_TRACES_SAMPLER: "sometimes"`:              {Service: "t", Getenv: env("OTEL_TRACES_SAMPLER", "sometimes")},
+		`OTEL_TRACES_SAMPLER_ARG: "2"`:                  {Service: "t", Getenv: env("OTEL_TRACES_SAMPLER", "traceidratio", "OTEL_TRACES_SAMPLER_ARG", "2")},
+		`OTEL_EXPORTER_OTLP_ENDPOINT: "localhost:4317"`: {Service: "t", Getenv: env("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")},
+		`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "http:"`:   {Service: "t", Getenv: env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http:")},
+		`OTEL_EXPORTER_OTLP_PROTOCOL: "smtp"`:           {Service: "t", Getenv: env("OTEL_TRACES_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL", "smtp")},
 	} {
 		if _, err := Setup(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
