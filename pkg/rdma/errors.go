@@ -82,10 +82,18 @@ func (e *Error) Error() string {
 	if e.Err != nil {
 		fmt.Fprintf(&b, ": %v", e.Err)
 	}
-	if l := e.Kind.Leaves(); l != "" {
+	if l := e.Leaves(); l != "" {
 		fmt.Fprintf(&b, " (%s)", l)
 	}
 	return b.String()
+}
+
+// Leaves says what is left behind: by the kind, and nothing at all by a connect.
+func (e *Error) Leaves() string {
+	if e.Op == "connect" {
+		return ErrUnreachable.Leaves()
+	}
+	return e.Kind.Leaves()
 }
 
 // Unwrap gives the cause.

@@ -9,7 +9,10 @@ import (
 	"github.com/drydock-rl/drydock/pkg/rdma/rdmatest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	rdmatest.Child(map[string]rdmatest.Serve{"local": serveChild})
+	goleak.VerifyTestMain(m)
+}
 
 func open(t testing.TB, cfg Config) *Transport {
 	t.Helper()

@@ -12,28 +12,34 @@ import (
 	"github.com/drydock-rl/drydock/pkg/rdma/rdmatest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	rdmatest.Child(map[string]rdmatest.Serve{"shm": serveChild(overSHM), "tcp": serveChild(overTCP)})
+	goleak.VerifyTestMain(m)
+}
 
-// realLibrary is the pinned library, if `make nixl` has fetched it, or the one that the environment names.
-func realLibrary(t testing.TB) string {
-	t.Helper()
+// findLibrary is the library that the environment names, or the pinned one if it has been fetched, or "".
+func findLibrary() string {
 	if p := os.Getenv("DRYDOCK_NIXL_LIB"); p != "" {
 		return p
 	}
 	found, err := filepath.Glob("../../../.cache/nixl/*/.nixl_cu12.mesonpy.libs/" + libraryName)
 	if err != nil || len(found) == 0 {
-		t.Skip("no NIXL library: run scripts/fetch-nixl.sh, or set DRYDOCK_NIXL_LIB")
+		return ""
 	}
 	p, err := filepath.Abs(found[0])
 	if err != nil {
-		t.Fatal(err)
+		return ""
 	}
 	return p
 }
 
 func library(t testing.TB) *Library {
 	t.Helper()
-	l, err := Open(Config{Library: realLibrary(t)})
+	path := findLibrary()
+	if path == "" {
+		t.Skip("no NIXL library: run scripts/fetch-nixl.sh, or set DRYDOCK_NIXL_LIB")
+	}
+	l, err := Open(Config{Library: path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +70,7 @@ func newPair(t testing.TB, l *Library, cfg Config) rdmatest.Pair {
 }
 
 func TestConformance(t *testing.T) {
-	for name, params := range map[string]map[string]string{
-		"shared memory": nil,
-		"tcp":           {"engine_config": "TLS=tcp"},
-	} {
+	for name, params := range map[string]map[string]string{"shared memory": overSHM, "tcp": overTCP} {
 		t.Run(name, func(t *testing.T) {
 			l := library(t)
 			rdmatest.Conformance(t, func(t testing.TB) rdmatest.Pair { return newPair(t, l, Config{Params: params}) })

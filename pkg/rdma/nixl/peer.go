@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/drydock-rl/drydock/pkg/rdma"
@@ -32,8 +31,11 @@ type peer struct {
 	probe   *rdma.Memory // where bytes of the control channel go
 	live    pending.Set
 	slots   chan struct{}
-	broken  atomic.Bool // the library reported a failure: it has to be introduced anew
 	closing sync.Once
+
+	breaks sync.Once     // at the first failure that only a new connect can mend
+	broken chan struct{} // closed then
+	why    rdma.Kind     // set before that
 
 	mu     sync.Mutex
 	wake   *sync.Cond
@@ -62,7 +64,7 @@ func newPeer(t *Transport, rd *reader, r rdma.Remote, agent string, control rdma
 		return nil, fail("connect", r.Rank, rdma.ErrUnavailable, err)
 	}
 	p := &peer{t: t, rd: rd, remote: r, agent: agent, control: control, probe: probe,
-		slots: make(chan struct{}, inFlight), done: make(chan struct{})}
+		slots: make(chan struct{}, inFlight), broken: make(chan struct{}), done: make(chan struct{})}
 	p.wake = sync.NewCond(&p.mu)
 	go p.run()
 	return p, nil
@@ -135,10 +137,22 @@ func (p *peer) ask(used []rdma.Segment) error {
 	if err == nil {
 		err = t.Wait(context.Background()) // bounded by the control channel's own deadlines
 	}
-	if err != nil {
-		return p.fail(rdma.KindOf(err), fmt.Errorf("control channel: %w", err))
+	if err == nil {
+		return nil
 	}
-	return nil
+	kind := rdma.KindOf(err)
+	if kind != rdma.ErrRefused {
+		p.giveUp(kind)
+	}
+	return p.fail(kind, fmt.Errorf("control channel: %w", err))
+}
+
+// giveUp makes all later reads fail at once: the remote agent has to be introduced anew.
+func (p *peer) giveUp(why rdma.Kind) {
+	p.breaks.Do(func() {
+		p.why = why
+		close(p.broken)
+	})
 }
 
 func (p *peer) fail(kind rdma.Kind, err error) error { return fail("read", p.remote.Rank, kind, err) }
@@ -151,7 +165,12 @@ func (p *peer) run() {
 		if !ok {
 			return
 		}
-		p.slots <- struct{}{}
+		select {
+		case <-p.broken:
+			j.t.Done(j.t.Fail(p.why, errBroken))
+			continue
+		case p.slots <- struct{}{}:
+		}
 		if err := p.start(j); err != nil {
 			<-p.slots
 			j.t.Done(err)
@@ -173,15 +192,12 @@ func (p *peer) next() (job, bool) {
 	return j, true
 }
 
-var errBroken = errors.New("an earlier read failed inside the library: connect anew")
+var errBroken = errors.New("an earlier read failed: connect anew")
 
 // start makes and posts one request. With nil the job's end is reported by the request.
 func (p *peer) start(j job) error {
 	if err := j.t.Err(); err != nil {
 		return err
-	}
-	if p.broken.Load() {
-		return j.t.Fail(rdma.ErrReset, errBroken)
 	}
 	if err := p.rd.use(j.dst, false); err != nil {
 		return j.t.Fail(rdma.ErrRefused, err)
@@ -196,8 +212,9 @@ func (p *peer) start(j job) error {
 	}
 	q := &request{handle: h, t: j.t, posted: time.Now(), nbytes: j.chunk.nbytes}
 	q.ended = func(st nixlsys.Status) { p.end(q, j, st) }
+	q.frozen = func() { p.giveUp(rdma.ErrTimeout) }
 	if st := p.rd.sys.Post(p.rd.handle, h); st != nixlsys.InProgress {
-		q.ended(st)
+		p.rd.finish(q, st)
 		return nil
 	}
 	p.rd.follow(q)
@@ -208,7 +225,7 @@ func (p *peer) start(j job) error {
 func (p *peer) end(q *request, j job, st nixlsys.Status) {
 	var err error
 	if st != nixlsys.Success {
-		p.broken.Store(true)
+		p.giveUp(rdma.ErrReset)
 		err = j.t.Fail(rdma.ErrReset, st)
 	}
 	if e := errors.Join(p.rd.sys.Free(p.rd.handle, q.handle), p.rd.unuse(j.dst)); e != nil {

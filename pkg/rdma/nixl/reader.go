@@ -23,6 +23,7 @@ type reader struct {
 	live   []*request
 	ending bool
 	done   chan struct{}
+	ends   sync.WaitGroup // of requests that are being finished
 }
 
 // request is one posted part of a transfer.
@@ -32,7 +33,8 @@ type request struct {
 	posted time.Time
 	nbytes int64
 	given  bool                 // up, and in quarantine
-	ended  func(nixlsys.Status) // called once, by the poller
+	ended  func(nixlsys.Status) // called once
+	frozen func()               // called once, when it is given up
 }
 
 func newReader(a *agent, q *quarantine, stall time.Duration) *reader {
@@ -152,20 +154,24 @@ func (r *reader) pollOnce(live []*request) (ended, frozen bool) {
 	for _, q := range live {
 		st := r.sys.Status(r.handle, q.handle)
 		if st != nixlsys.InProgress {
+			r.finish(q, st)
 			r.drop(q)
-			q.ended(st)
 			ended = true
 			continue
 		}
 		if !q.given && time.Since(q.posted) > r.stall {
 			q.given = true
 			r.quarry.add(q)
+			q.frozen()
 			q.t.Quarantine(errors.New("in progress for longer than " + r.stall.String()))
 		}
 		frozen = frozen && q.given
 	}
 	return ended, frozen
 }
+
+// finish ends a request apart from the poller: its transfer's last word may take a round trip.
+func (r *reader) finish(q *request, st nixlsys.Status) { r.ends.Go(func() { q.ended(st) }) }
 
 func (r *reader) drop(q *request) {
 	r.poll.Lock()
@@ -190,6 +196,7 @@ func (r *reader) close() error {
 	r.wake.Broadcast()
 	r.poll.Unlock()
 	<-r.done
+	r.ends.Wait()
 	if left > 0 || r.load() < 0 {
 		return nil
 	}

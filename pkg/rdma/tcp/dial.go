@@ -28,6 +28,7 @@ type dialer struct {
 // dial gives a proven connection and the server's limits.
 func (d *dialer) dial(ctx context.Context) (net.Conn, welcome, error) {
 	var errs []error
+	kind := rdma.ErrTimeout // if every address timed out
 	for _, addr := range d.access.addresses {
 		if d.remote.Host != d.host && isLoopback(addr) {
 			continue
@@ -36,15 +37,19 @@ func (d *dialer) dial(ctx context.Context) (net.Conn, welcome, error) {
 		if err == nil {
 			return c, w, nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", addr, err))
-		if k := rdma.KindOf(err); k == rdma.ErrStale || k == rdma.ErrRefused || ctx.Err() != nil {
+		k := rdma.KindOf(err)
+		if k == rdma.ErrStale || k == rdma.ErrRefused || ctx.Err() != nil {
 			return nil, w, err
 		}
+		if k != rdma.ErrTimeout {
+			kind = rdma.ErrUnreachable
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", addr, errors.Unwrap(err)))
 	}
 	if len(errs) == 0 {
 		return nil, welcome{}, d.fail(rdma.ErrUnreachable, errors.New("it advertises only loopback addresses, and is on another host"))
 	}
-	return nil, welcome{}, d.fail(rdma.ErrUnreachable, errors.Join(errs...))
+	return nil, welcome{}, d.fail(kind, errors.Join(errs...))
 }
 
 func isLoopback(addr string) bool {

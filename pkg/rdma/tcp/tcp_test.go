@@ -9,7 +9,10 @@ import (
 	"github.com/drydock-rl/drydock/pkg/rdma/rdmatest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	rdmatest.Child(map[string]rdmatest.Serve{"plain": serveChild, "tls": serveChild})
+	goleak.VerifyTestMain(m)
+}
 
 // newPair makes transports over loopback; edit changes both configurations.
 func newPair(t testing.TB, edit func(*Config)) rdmatest.Pair {

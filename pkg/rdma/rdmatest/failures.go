@@ -1,0 +1,263 @@
+package rdmatest
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/drydock-rl/drydock/pkg/rdma"
+)
+
+// FailureSuite runs failures of sources in processes of their own against a reader in this one.
+type FailureSuite struct {
+	Spec   SourceSpec                        // Kind, Backing; regions are the suite's
+	Reader func(t testing.TB) rdma.Transport // fresh, with deadlines of a second or two, closed by a cleanup
+	// KernelReads is set where a frozen source doesn't matter, because the kernel copies for it.
+	KernelReads bool
+}
+
+const (
+	failureRegion = 24 << 20 // bytes
+	failureReads  = 200
+)
+
+// Run runs the suite.
+func (f FailureSuite) Run(t *testing.T) {
+	t.Helper()
+	f.Spec.Regions = []int64{failureRegion, 1 << 20}
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"killed before the connect", f.killedBefore},
+		{"killed after the connect", f.killedAfter},
+		{"killed in mid-read", f.killedInRead},
+		{"frozen before the connect", f.frozenBefore},
+		{"frozen in mid-read", f.frozenInRead},
+		{"restarted", f.restarted},
+		{"region withdrawn", f.regionWithdrawn},
+		{"reader gives up, then reads on", f.readsOn},
+	} {
+		t.Run(c.name, c.run)
+	}
+}
+
+// kinds checks that err is a terminal error of one of the kinds.
+func kinds(t *testing.T, what string, err error, want ...rdma.Kind) {
+	t.Helper()
+	if !slices.Contains(want, rdma.KindOf(err)) {
+		t.Errorf("%s: %v, want one of %v", what, err, want)
+	}
+}
+
+func (f FailureSuite) dst(t *testing.T) *rdma.Memory {
+	t.Helper()
+	m, err := rdma.Alloc(failureRegion, rdma.AllocOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() }) // quarantined memory can't be closed
+	return m
+}
+
+func (f FailureSuite) rig(t *testing.T) (*Source, rdma.Transport, *rdma.Memory) {
+	t.Helper()
+	dst := f.dst(t)
+	s := StartSource(t, f.Spec)
+	return s, f.Reader(t), dst
+}
+
+var wholeRegion = []rdma.Segment{rdma.Contiguous(0, 0, 0, failureRegion)}
+
+// connectSoon connects with a deadline of a few seconds.
+func connectSoon(tr rdma.Transport, r rdma.Remote) (rdma.Peer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+	defer cancel()
+	return tr.Connect(ctx, r)
+}
+
+func (f FailureSuite) killedBefore(t *testing.T) {
+	s, reader, _ := f.rig(t)
+	s.Kill()
+	_, err := connectSoon(reader, s.Remote)
+	kinds(t, "connect", err, rdma.ErrUnreachable, rdma.ErrStale)
+}
+
+func (f FailureSuite) killedAfter(t *testing.T) {
+	s, reader, dst := f.rig(t)
+	other := StartSource(t, f.Spec)
+	p, q := Connect(t, reader, s.Remote), Connect(t, reader, other.Remote)
+	mustRead(t, p, dst, s)
+	s.Kill()
+	for range 2 {
+		kinds(t, "read of a dead source", Read(p, dst, wholeRegion), rdma.ErrReset, rdma.ErrUnreachable)
+	}
+	mustRead(t, q, dst, other)
+}
+
+func mustRead(t *testing.T, p rdma.Peer, dst *rdma.Memory, s *Source) {
+	t.Helper()
+	if err := Read(p, dst, wholeRegion); err != nil {
+		t.Fatalf("read: %v", err)
+	}
+	if !bytes.Equal(dst.Bytes(), s.Bytes(0)) {
+		t.Fatal("wrong bytes and no error")
+	}
+}
+
+func (f FailureSuite) killedInRead(t *testing.T) {
+	s, reader, dst := f.rig(t)
+	p := Connect(t, reader, s.Remote)
+	var live []rdma.Transfer
+	for range 16 {
+		tr, err := p.Read(dst, wholeRegion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		live = append(live, tr)
+	}
+	if err := Wait(live[0]); err != nil {
+		t.Fatalf("first read: %v", err)
+	}
+	s.Kill()
+	failed := 0
+	for _, tr := range live[1:] {
+		if err := Wait(tr); err != nil {
+			kinds(t, "read", err, rdma.ErrReset, rdma.ErrUnreachable, rdma.ErrQuarantined)
+			failed++
+		}
+	}
+	kinds(t, "read after the death", Read(p, dst, wholeRegion), rdma.ErrReset, rdma.ErrUnreachable)
+	t.Logf("%d of 15 reads under way failed", failed)
+}
+
+func (f FailureSuite) frozenBefore(t *testing.T) {
+	s, reader, dst := f.rig(t)
+	s.Freeze()
+	p, err := connectSoon(reader, s.Remote)
+	if err == nil {
+		err = Read(p, dst, wholeRegion)
+		defer func() { _ = p.Close() }()
+	}
+	if !f.KernelReads || err != nil {
+		kinds(t, "connect or read", err, rdma.ErrTimeout)
+	}
+	s.Thaw()
+	mustRead(t, Connect(t, f.Reader(t), s.Remote), dst, s)
+}
+
+func (f FailureSuite) frozenInRead(t *testing.T) {
+	s, reader, dst := f.rig(t)
+	p := Connect(t, reader, s.Remote)
+	mustRead(t, p, dst, s)
+	var live []rdma.Transfer
+	for range 8 {
+		tr, err := p.Read(dst, wholeRegion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		live = append(live, tr)
+	}
+	s.Freeze()
+	for _, tr := range live {
+		if err := Wait(tr); err != nil {
+			kinds(t, "read of a frozen source", err, rdma.ErrTimeout, rdma.ErrQuarantined)
+		}
+	}
+	s.Thaw()
+	fresh := f.dst(t)
+	mustRead(t, Connect(t, f.Reader(t), s.Remote), fresh, s)
+}
+
+func (f FailureSuite) restarted(t *testing.T) {
+	s, reader, dst := f.rig(t)
+	p := Connect(t, reader, s.Remote)
+	mustRead(t, p, dst, s)
+	old := s.Remote
+	s.Kill()
+	again := s.Spec
+	again.Listen, again.Seed = s.Remote.Access.Agent, 77
+	if f.Spec.Listen == "-" {
+		again.Listen = ""
+	}
+	s2 := StartSource(t, again)
+	_, err := connectSoon(reader, old)
+	kinds(t, "connect with the old description", err, rdma.ErrStale, rdma.ErrUnreachable)
+	kinds(t, "read of the old peer", Read(p, dst, wholeRegion), rdma.ErrStale, rdma.ErrReset, rdma.ErrUnreachable)
+	mustRead(t, Connect(t, reader, s2.Remote), dst, s2)
+}
+
+func (f FailureSuite) regionWithdrawn(t *testing.T) {
+	s, reader, dst := f.rig(t)
+	p := Connect(t, reader, s.Remote)
+	small := []rdma.Segment{rdma.Contiguous(1, 0, 0, 1<<20)}
+	if err := Read(p, dst, small); err != nil {
+		t.Fatal(err)
+	}
+	s.Withdraw(t, 1)
+	kinds(t, "read of a withdrawn region", Read(p, dst, small), rdma.ErrRefused)
+	mustRead(t, Connect(t, reader, s.Remote), dst, s)
+}
+
+// readsOn: after reads that were given up, two hundred more leave memory, descriptors and goroutines flat.
+func (f FailureSuite) readsOn(t *testing.T) {
+	s, reader, dst := f.rig(t)
+	p := Connect(t, reader, s.Remote)
+	for range 5 {
+		tr, err := p.Read(dst, wholeRegion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr.Abort()
+		if err := Wait(tr); err != nil {
+			kinds(t, "aborted read", err, rdma.ErrAborted)
+		}
+	}
+	part := []rdma.Segment{{Run: 4096, N: [3]int64{1, 1, 100}, SrcStride: [3]int64{0, 0, 10_000}, DstStride: [3]int64{0, 0, 4096}}}
+	var before usage
+	for i := range failureReads {
+		if i == failureReads/10 {
+			before = measure(t)
+		}
+		q, err := connectSoon(reader, s.Remote)
+		if err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		if err := Read(q, dst, part); err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		if err := q.Close(); err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+	}
+	before.compare(t, measure(t))
+	mustRead(t, p, dst, s)
+}
+
+type usage struct {
+	files, goroutines int
+	heap              uint64
+}
+
+func measure(t *testing.T) usage {
+	t.Helper()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	es, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return usage{files: len(es), goroutines: runtime.NumGoroutine(), heap: m.HeapAlloc}
+}
+
+func (u usage) compare(t *testing.T, after usage) {
+	t.Helper()
+	if after.files > u.files+4 || after.goroutines > u.goroutines+4 || after.heap > u.heap+4<<20 {
+		t.Errorf("descriptors, goroutines, heap bytes: %+v before, %+v after", u, after)
+	}
+}
