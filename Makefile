@@ -35,7 +35,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build the programs into bin/
-	$(GO) build -trimpath -o bin/ ./cmd/...
+	$(GO) build -o bin/ ./cmd/...
 
 .PHONY: demo
 demo: build ## four publishers, two receivers, three versions on this machine, proven byte for byte (ARGS="--keep" …)
