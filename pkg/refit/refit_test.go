@@ -3,6 +3,8 @@ package refit
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -396,5 +398,23 @@ func TestConfigurationsThatMakeNoSense(t *testing.T) {
 			_ = r.Close()
 			t.Errorf("%s: made", name)
 		}
+	}
+}
+
+func TestTheDocumentedPolicyIsTheOneInCode(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "failures.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := map[bool]string{true: "yes", false: "no"}
+	for _, p := range Policies {
+		row := fmt.Sprintf("| `%s` | %s | %s | %s |", p.Class, p.Means, p.Retried, again[p.Again])
+		if !strings.Contains(string(page), row) {
+			t.Errorf("docs/failures.md lacks the row\n%s", row)
+		}
+	}
+	if n := strings.Count(string(page), "\n| `"); n != len(Policies) {
+		t.Errorf("docs/failures.md has %d rows, code %d", n, len(Policies))
 	}
 }
