@@ -33,9 +33,10 @@ type peer struct {
 	slots   chan struct{}
 	closing sync.Once
 
-	breaks sync.Once     // at the first failure that only a new connect can mend
-	broken chan struct{} // closed then
-	why    rdma.Kind     // set before that
+	breaks sync.Once       // at the first failure that only a new connect can mend
+	broken context.Context // ends then
+	snap   context.CancelFunc
+	why    rdma.Kind // set before that
 
 	mu     sync.Mutex
 	wake   *sync.Cond
@@ -64,8 +65,9 @@ func newPeer(t *Transport, rd *reader, r rdma.Remote, agent string, control rdma
 		return nil, fail("connect", r.Rank, rdma.ErrUnavailable, err)
 	}
 	p := &peer{t: t, rd: rd, remote: r, agent: agent, control: control, probe: probe,
-		slots: make(chan struct{}, inFlight), broken: make(chan struct{}), done: make(chan struct{})}
+		slots: make(chan struct{}, inFlight), done: make(chan struct{})}
 	p.wake = sync.NewCond(&p.mu)
+	p.broken, p.snap = context.WithCancel(context.Background())
 	go p.run()
 	return p, nil
 }
@@ -135,12 +137,15 @@ func regionsOf(segs []rdma.Segment) []rdma.Segment {
 func (p *peer) ask(used []rdma.Segment) error {
 	t, err := p.control.Read(p.probe, used)
 	if err == nil {
-		err = t.Wait(context.Background()) // bounded by the control channel's own deadlines
+		err = t.Wait(p.broken) // and bounded by the control channel's own deadlines
 	}
 	if err == nil {
 		return nil
 	}
 	kind := rdma.KindOf(err)
+	if kind == 0 {
+		return p.fail(p.why, errBroken)
+	}
 	if kind != rdma.ErrRefused {
 		p.giveUp(kind)
 	}
@@ -151,7 +156,7 @@ func (p *peer) ask(used []rdma.Segment) error {
 func (p *peer) giveUp(why rdma.Kind) {
 	p.breaks.Do(func() {
 		p.why = why
-		close(p.broken)
+		p.snap()
 	})
 }
 
@@ -166,7 +171,7 @@ func (p *peer) run() {
 			return
 		}
 		select {
-		case <-p.broken:
+		case <-p.broken.Done():
 			j.t.Done(j.t.Fail(p.why, errBroken))
 			continue
 		case p.slots <- struct{}{}:
@@ -243,6 +248,7 @@ func (p *peer) Close() error {
 }
 
 func (p *peer) close() error {
+	defer p.snap()
 	for _, t := range p.live.CloseAll() {
 		<-t.Finished()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/internal/registry"
@@ -55,7 +56,7 @@ func (l *Library) New(cfg Config) (*Transport, error) {
 
 func (t *Transport) start() (err error) {
 	t.control, err = tcp.New(tcp.Config{Listen: t.cfg.Listen, Advertise: t.cfg.Advertise, Secure: t.cfg.Secure,
-		Incarnation: t.cfg.Incarnation, Conns: 1, Stall: t.cfg.Stall, Logger: t.cfg.Logger})
+		Incarnation: t.cfg.Incarnation, Conns: 1, Stall: t.cfg.Stall, Handshake: min(t.cfg.Stall, 5*time.Second), Logger: t.cfg.Logger})
 	if err != nil {
 		return err
 	}
