@@ -1,0 +1,73 @@
+package rdma
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Cost is what a transport was measured to cost here: a read of n runs and b bytes takes about n·Alpha + b·Beta.
+type Cost struct {
+	Transport string  `json:"transport"`
+	Alpha     float64 `json:"alpha_s"` // seconds for each contiguous run
+	Beta      float64 `json:"beta_s"`  // seconds for each byte
+}
+
+// costFile is the form on disk.
+type costFile struct {
+	Format string `json:"format"`
+	Host   string `json:"host"` // HostID when it was measured: costs of another boot are still a hint, of another host none
+	Costs  []Cost `json:"costs"`
+}
+
+const costFormat = "drydock.costs.v1"
+
+// SaveCosts writes measured costs, whole or not at all.
+func SaveCosts(path string, costs []Cost) error {
+	host, err := HostID()
+	if err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(costFile{Format: costFormat, Host: host, Costs: costs}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode costs: %w", err)
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".costs-*")
+	if err != nil {
+		return fmt.Errorf("save costs: %w", err)
+	}
+	_, err = tmp.Write(append(b, '\n'))
+	if e := tmp.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+		return fmt.Errorf("save costs: %w", err)
+	}
+	return nil
+}
+
+// LoadCosts reads what SaveCosts wrote, and refuses numbers that can't be costs.
+func LoadCosts(path string) ([]Cost, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("load costs: %w", err)
+	}
+	var f costFile
+	if err := json.Unmarshal(b, &f); err != nil {
+		return nil, fmt.Errorf("load costs from %s: %w", path, err)
+	}
+	if f.Format != costFormat {
+		return nil, fmt.Errorf("load costs from %s: format %q, want %q", path, f.Format, costFormat)
+	}
+	for _, c := range f.Costs {
+		if c.Transport == "" || c.Alpha < 0 || c.Alpha > 1 || c.Beta < 0 || c.Beta > 1 {
+			return nil, fmt.Errorf("load costs from %s: %+v is no cost", path, c)
+		}
+	}
+	return f.Costs, nil
+}
