@@ -110,7 +110,7 @@ func benchKimi(out io.Writer) error {
 	fmt.Fprintf(out, "\nKimi-K2 size: %d sources on %d FSDP ranks, tensor parallel 16, rank %d, one goroutine\n",
 		kimiLayers*kimiExperts*3, kimiWorld, kimiRank)
 	tw := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(tw, "step\ttime\tallocations\tMB\twire/needed\tsegments\truns\tstaging MB\tpeer")
+	fmt.Fprintln(tw, "step\ttime\tcpu\tallocations\tMB\twire/needed\tsegments\truns\tstaging MB\tpeer")
 	names := kimiNames(kimiLayers)
 	var t *plan.Table
 	m, err := measure("make layouts and merge", 1, func() (err error) { t, err = kimiTable(kimiLayers, kimiWorld, names); return err })
@@ -138,7 +138,7 @@ func benchKimi(out io.Writer) error {
 func benchGrowth(out io.Writer) error {
 	fmt.Fprintln(out, "\nGrowth (experts of a Kimi-K2 layer; time per segment should stay level)")
 	tw := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(tw, "layers\tranks\tsources\tsegments\tmerge\tplan\tplan per segment")
+	fmt.Fprintln(tw, "layers\tranks\tsources\tsegments\tmerge cpu\tplan cpu\tplan cpu per segment")
 	for _, c := range [][2]int{{1, 16}, {2, 16}, {4, 16}, {8, 16}, {4, 1}, {4, 4}, {4, 16}} {
 		names := kimiNames(c[0])
 		d := kimiDest(c[0], names)
@@ -154,7 +154,7 @@ func benchGrowth(out io.Writer) error {
 		}
 		n := p.Stats().Segments
 		fmt.Fprintf(tw, "%d\t%d\t%d\t%d\t%.1f ms\t%.1f ms\t%d ns\n", c[0], c[1], len(names), n,
-			float64(merge.took.Microseconds())/1000, float64(m.took.Microseconds())/1000, m.took.Nanoseconds()/n)
+			float64(merge.cpu.Microseconds())/1000, float64(m.cpu.Microseconds())/1000, m.cpu.Nanoseconds()/n)
 	}
 	return tw.Flush()
 }

@@ -95,3 +95,49 @@ func BenchmarkPlanQwen(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkPlanQwenColumnBlocks(b *testing.B) {
+	layouts, d := qwen(b)
+	for _, l := range layouts {
+		inColumns(l)
+	}
+	t, err := Merge(layouts)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := New(t, []Dest{d}, Options{Costs: CostsFlat}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// inColumns lays each 2-d shard out in sixteen blocks of columns.
+func inColumns(l *Layout) {
+	old := *l
+	l.Source, l.Region, l.Offset, l.Box = nil, nil, nil, nil
+	at, offset := 0, int64(0)
+	for k, s := range old.Source {
+		shape := old.shape(int(s))
+		b := old.Box[at : at+2*len(shape)]
+		at += 2 * len(shape)
+		n := int64(1)
+		if len(shape) == 2 && shape[1]%16 == 0 {
+			n = 16
+		}
+		for c := range n {
+			part := append([]int64(nil), b...)
+			nbytes := old.DTypes[s].Size() * (part[1] - part[0])
+			if n > 1 {
+				part[2], part[3] = c*shape[1]/n, (c+1)*shape[1]/n
+				nbytes *= shape[1] / n
+			}
+			l.Source = append(l.Source, s)
+			l.Region = append(l.Region, old.Region[k])
+			l.Offset = append(l.Offset, offset)
+			l.Box = append(l.Box, part...)
+			offset += nbytes
+		}
+	}
+}

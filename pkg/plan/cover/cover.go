@@ -94,14 +94,34 @@ type checker struct {
 	spaces      []Space
 	grids       []grid // of spaces with strided regions; the others have no pitch
 	plus, minus []uint64
-	strided     []strided
-	last        [2]int // the spaces of the regions before
+	strided     []int64 // records: space and flip, offset, run, number of dimensions, (n, stride) of each
+	last        [2]int  // the spaces of the regions before
 }
 
-type strided struct {
-	Region
-	space int
-	flip  bool // it is wanted, not got
+// keep notes a region with strides, or of a space with strides. flip says that it is wanted, not got.
+func (c *checker) keep(space int, flip bool, r *Region) {
+	head := int64(space) << 1
+	if flip {
+		head |= 1
+	}
+	c.strided = append(c.strided, head, r.Off, r.Run, int64(r.NDim))
+	for d := range r.NDim {
+		c.strided = append(c.strided, r.N[d], r.Stride[d])
+	}
+}
+
+// each yields the regions that were kept; r is reused.
+func (c *checker) each(yield func(space int, flip bool, r *Region)) {
+	var r Region
+	for at := 0; at < len(c.strided); {
+		s := c.strided[at:]
+		r.Off, r.Run, r.NDim = s[1], s[2], int(s[3])
+		for d := range r.NDim {
+			r.N[d], r.Stride[d] = s[4+2*d], s[5+2*d]
+		}
+		at += 4 + 2*r.NDim
+		yield(int(s[0]>>1), s[0]&1 == 1, &r)
+	}
 }
 
 func newChecker(spaces []Space) *checker { return &checker{spaces: spaces} }
@@ -149,7 +169,7 @@ func (c *checker) collect(regions Regions, flip bool) (stray int) {
 			stray = id
 			return false
 		case r.NDim > 0:
-			c.strided = append(c.strided, strided{*r, i, flip})
+			c.keep(i, flip, r)
 		case flip:
 			c.plus, c.minus = append(c.plus, uint64(end)), append(c.minus, uint64(r.Off))
 		default:
@@ -163,9 +183,7 @@ func (c *checker) collect(regions Regions, flip bool) (stray int) {
 // refine gives the spaces with strided regions their grids, and moves their single runs over to them.
 func (c *checker) refine() {
 	c.grids = make([]grid, len(c.spaces))
-	for i := range c.strided {
-		c.grids[c.strided[i].space].strides(&c.strided[i].Region)
-	}
+	c.each(func(space int, _ bool, r *Region) { c.grids[space].strides(r) })
 	base := uint64(c.spaces[len(c.spaces)-1].Hi) + 1
 	for i := range c.grids {
 		if len(c.grids[i].pitch) > 0 {
@@ -176,22 +194,21 @@ func (c *checker) refine() {
 	for i := range c.plus { // a wanted run has its end in plus, a got one its beginning
 		lo, hi := min(c.plus[i], c.minus[i]), max(c.plus[i], c.minus[i])
 		if s := c.space(int64(lo)); len(c.grids[s].pitch) > 0 {
-			c.strided = append(c.strided, strided{Region{Off: int64(lo), Run: int64(hi - lo)}, s, c.plus[i] > c.minus[i]})
+			c.keep(s, c.plus[i] > c.minus[i], &Region{Off: int64(lo), Run: int64(hi - lo)})
 			continue
 		}
 		c.plus[plain], c.minus[plain] = c.plus[i], c.minus[i]
 		plain++
 	}
 	c.plus, c.minus = c.plus[:plain], c.minus[:plain]
-	for i := range c.strided {
-		s := &c.strided[i]
+	var dims [MaxDims + 1]dim
+	c.each(func(space int, flip bool, r *Region) {
 		plus, minus := &c.plus, &c.minus
-		if s.flip {
+		if flip {
 			plus, minus = minus, plus
 		}
-		g := &c.grids[s.space]
-		g.add(s.Off-c.spaces[s.space].Lo, g.dims(&s.Region), plus, minus)
-	}
+		c.grids[space].add(r.Off-c.spaces[space].Lo, r.dims(dims[:0]), plus, minus)
+	})
 }
 
 // compare cancels equal corners and names the spaces of those that stay.

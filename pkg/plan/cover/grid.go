@@ -49,9 +49,8 @@ func (g *grid) fix(nbytes int64, base uint64) uint64 {
 	return base + unit
 }
 
-// dims returns the region's dimensions with its run as one of stride 1.
-func (g *grid) dims(r *Region) []dim {
-	out := make([]dim, 0, r.NDim+2)
+// dims appends the region's dimensions, and its run as one of stride 1.
+func (r *Region) dims(out []dim) []dim {
 	for d := range r.NDim {
 		if r.N[d] > 1 {
 			out = append(out, dim{r.N[d], r.Stride[d]})
