@@ -19,7 +19,7 @@ type Mutation struct {
 	NoFence           bool // commit whatever run is the newest
 	NoEnd             bool // purge the commit and leave its place empty
 	PurgeAny          bool // purge whatever is in the commit's place
-	LateSince         bool // count a renewal's life from its last attempt, not its first
+	ClockIgnored      bool // a holder waits to be told that its lease is lost
 }
 
 // perform changes an intent on its way; true sends a read to a follower.
@@ -74,27 +74,6 @@ func (u *unconfirmed) Step(r protocol.Result) protocol.Intent {
 	}
 	hoped := protocol.Item{Place: in.Place, Seq: 1, Body: protocol.Body{Class: protocol.ClassManifest}}
 	return u.a.Step(protocol.Result{Outcome: protocol.OK, Now: r.Now, Items: []protocol.Item{hoped}})
-}
-
-func (m Mutation) renew(n *protocol.Renewal) machine {
-	if m.LateSince {
-		return &lateSince{n: n}
-	}
-	return n
-}
-
-// lateSince takes the time of the last attempt for that of the one that was stored.
-type lateSince struct {
-	n     *protocol.Renewal
-	begun bool
-}
-
-func (l *lateSince) Step(r protocol.Result) protocol.Intent {
-	in := l.n.Step(r)
-	if in.Verb == protocol.Done {
-		l.n.Since = r.Now
-	}
-	return in
 }
 
 func (m Mutation) retire(t *protocol.Retire) machine {

@@ -90,7 +90,7 @@ func (r *reader) acquire(key protocol.Key) {
 func (r *reader) keep(lease *protocol.Renewal) {
 	due := lease.Due() - r.now()
 	r.w.sleep(r.renew, max(due, 0), func() {
-		r.w.run(r.renew, r.w.mutation.renew(lease), func(err error) {
+		r.w.run(r.renew, lease, func(err error) {
 			if err != nil {
 				r.w.note("%-14s loses its lease on %s", r.name, lease.Key)
 				r.lost = true
@@ -102,7 +102,7 @@ func (r *reader) keep(lease *protocol.Renewal) {
 }
 
 func (r *reader) valid() bool {
-	return r.lease != nil && !r.lost && r.lease.Valid(r.now())
+	return r.lease != nil && !r.lost && (r.lease.Valid(r.now()) || r.w.mutation.ClockIgnored)
 }
 
 func (r *reader) assemble(key protocol.Key) {
