@@ -21,7 +21,7 @@ FROM debian:${DEBIAN}-slim
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 # A named volume takes the owner of the folder that it first covers.
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir / --shell /usr/sbin/nologin drydock \
-    && install -d -o drydock -g drydock /var/lib/drydock /var/lib/drydock/checkpoint
+    && install -d -o drydock -g drydock /var/lib/drydock
 COPY --from=build /out/ /usr/local/bin/
 USER 10001:10001
 WORKDIR /var/lib/drydock

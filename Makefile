@@ -108,9 +108,13 @@ test-python-arenas: build ## arenas of foreign checkpoints, opened in Python and
 
 ##@ Measure
 
-# Benchmarks run without the race detector and one package at a time, so that none disturbs another.
 .PHONY: bench
-bench: tools ## run the Go benchmarks that match BENCH (all), beside the run before (PKG=./pkg/plan for some)
+bench: build ## the first table: codec, planner, transports beside memcpy and a raw loopback copy, stages
+	bin/refitctl bench $(ARGS)
+
+# Benchmarks run without the race detector and one package at a time, so that none disturbs another.
+.PHONY: bench-go
+bench-go: $(TOOLS)/benchstat ## the Go benchmarks that match BENCH (all), beside the run before (PKG=./pkg/plan for some)
 	@mkdir -p $(CACHE)/bench
 	@if [ -f $(CACHE)/bench/new.txt ]; then mv $(CACHE)/bench/new.txt $(CACHE)/bench/old.txt; fi
 	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCHCOUNT) $(PKG) | tee $(CACHE)/bench/new.txt
