@@ -1,6 +1,7 @@
 // Refitctl is the operator's tool.
 //
-// Exit codes: see package internal/cli.
+// Exit codes: see package internal/cli. What the commands do is in internal/operator and internal/demo; here are
+// their flags.
 package main
 
 import (
@@ -14,8 +15,22 @@ type config struct {
 	cli.Common
 
 	Demo demoCommand `cmd:"" help:"Run the main job on this machine: trainers, receivers, three versions, and a proof of every byte."`
+
+	Init   initCommand   `cmd:"" help:"Create a model's stream and buckets."`
+	Remove removeCommand `cmd:"" help:"Delete a model's stream and buckets, with every version in them."`
+
+	Versions   versionsCommand   `cmd:"" help:"List a model's versions: which is newest, who serves, stages and reads them."`
+	Receivers  receiversCommand  `cmd:"" help:"List a model's receivers: what each serves, stages and failed at."`
+	Publishers publishersCommand `cmd:"" help:"List a model's publishers: what each buffer holds, and for whom."`
+
+	Checkpoint checkpointCommand `cmd:"" help:"Generate the demo's checkpoint, and a capture of it."`
+	Capture    captureCommand    `cmd:"" help:"Make the default capture of a checkpoint: what each destination rank needs."`
+
+	Health healthCommand `cmd:"" help:"Ask a publisher or receiver whether it is well; for health checks of containers."`
 }
 
+const about = "The operator's tool of Drydock. Every flag can also be set by DRYDOCK_<FLAG> and in the file of --config."
+
 func main() {
-	os.Exit(cli.Main("refitctl", "The operator's tool of Drydock.", &config{}))
+	os.Exit(cli.Main("refitctl", about, &config{}))
 }

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/drydock-rl/drydock/internal/cli"
+	"github.com/drydock-rl/drydock/internal/operator"
+	"github.com/drydock-rl/drydock/internal/wiring"
+	"github.com/drydock-rl/drydock/pkg/messages"
+)
+
+// model is how a command reaches the servers, and which model it asks about.
+type model struct {
+	wiring.NATS
+	Model   string        `help:"Model name, as publishers and receivers know it." required:"" placeholder:"NAME"`
+	Timeout time.Duration `help:"Longest wait for an answer of the servers." default:"10s"`
+}
+
+// connected runs do with a connection.
+func (m *model) connected(ctx context.Context, log *slog.Logger, do func(*nats.Conn) error) error {
+	if m.Timeout < time.Second {
+		return cli.WithCode(cli.ExitUsage, fmt.Errorf("--timeout %v: expected at least 1s", m.Timeout))
+	}
+	nc, err := m.Connect(ctx, "refitctl", log)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return operator.Coded(do(nc))
+}
+
+// opened runs do with the model's control plane.
+func (m *model) opened(ctx context.Context, log *slog.Logger, do func(*messages.Control) error) error {
+	return m.connected(ctx, log, func(nc *nats.Conn) error {
+		c, err := messages.Open(ctx, nc, messages.Config{Model: m.Model, Deadline: m.Timeout, Logger: log})
+		if err != nil {
+			return err
+		}
+		return errors.Join(do(c), c.Close())
+	})
+}
+
+// initCommand creates a model.
+type initCommand struct {
+	model
+	Replicas int           `help:"Copies that the servers of a cluster keep: ${enum}." default:"1" enum:"1,3,5"`
+	MaxBytes operator.Size `help:"Bound of the stream, such as 2GiB. Default: 2GiB, with --memory 256MiB." default:"0" placeholder:"SIZE"`
+	MaxAge   time.Duration `help:"How long tables are kept of versions that nobody commits." default:"168h"`
+	Memory   bool          `help:"Keep everything in the servers' memory: for trials, since a restart loses it."`
+	JSON     bool          `name:"json" help:"Write JSON."`
+}
+
+// Help gives examples.
+func (initCommand) Help() string {
+	return `What exists already as wanted is left alone, so init may be repeated. What exists with other settings is never
+changed: each difference is shown, and the exit code is 3.
+
+Examples:
+
+    refitctl init --model qwen3-30b
+    refitctl init --model qwen3-30b --nats nats://a:4222,nats://b:4222,nats://c:4222 --replicas 3 --max-bytes 8GiB`
+}
+
+// Run creates the stream and the buckets.
+func (c *initCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer) error {
+	if c.MaxBytes != 0 && c.MaxBytes < messages.MaxPayload {
+		return cli.WithCode(cli.ExitUsage, fmt.Errorf("--max-bytes %d: expected at least %d", c.MaxBytes, messages.MaxPayload))
+	}
+	return c.connected(ctx, log, func(nc *nats.Conn) error {
+		created, err := operator.Init(ctx, nc, messages.Config{
+			Model: c.Model, Replicas: c.Replicas, MaxBytes: int64(c.MaxBytes), MaxAge: c.MaxAge, Memory: c.Memory, Deadline: c.Timeout, Logger: log,
+		})
+		if err != nil {
+			return err
+		}
+		return operator.Show(out, created, c.JSON)
+	})
+}
+
+// removeCommand deletes a model.
+type removeCommand struct {
+	model
+	Yes bool `help:"Really delete; without it nothing is changed." env:"-"`
+}
+
+// Help gives examples.
+func (removeCommand) Help() string {
+	return `Publishers and receivers that still run fail from then on. Arenas are left as they are, so engines go on serving.
+
+Examples:
+
+    refitctl remove --model trial --yes`
+}
+
+// Run deletes the stream and the buckets.
+func (c *removeCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer) error {
+	return c.connected(ctx, log, func(nc *nats.Conn) error {
+		return operator.Remove(ctx, nc, messages.Config{Model: c.Model, Deadline: c.Timeout, Logger: log}, c.Yes, out)
+	})
+}
