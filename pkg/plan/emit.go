@@ -24,15 +24,16 @@ func (b *builder) emit(i uint32, g *group) {
 	}
 	r.walksEnd = uint32(len(t.walks))
 	r.segsEnd, r.scatsEnd, r.piecesEnd = uint32(len(t.segs)), uint32(len(t.scatters)), uint32(len(t.pieces))
+	r.needed = b.neededBytes(g)
+	for k := range g.hits {
+		p := newPattern(0, 0, b.elsize(), slices.Clone(g.hits[k].dims))
+		r.exactRuns += p.runs(len(p.dims))
+	}
 	t.reads = append(t.reads, r)
 	t.wire += r.wire
 	t.staged += r.staging
-	t.needed += b.neededBytes(g)
-	for k := range g.hits {
-		h := &g.hits[k]
-		p := newPattern(0, 0, b.elsize(), slices.Clone(h.dims))
-		t.exactRuns += p.runs(len(p.dims))
-	}
+	t.needed += r.needed
+	t.exactRuns += r.exactRuns
 }
 
 // emitSegs writes a pattern as segments, the dimensions beyond the innermost three spelled out.

@@ -27,6 +27,7 @@ type read struct {
 	walks, walksEnd    uint32
 	wire, runs         int64
 	staging            int64 // bytes; 0: it lands in the arenas
+	needed, exactRuns  int64 // bytes of the source that its hits need; their runs if read exactly
 	shape              readShape
 }
 

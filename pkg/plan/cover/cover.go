@@ -79,11 +79,14 @@ func Equal(spaces []Space, want, got Regions, about int) (wrong []int, stray int
 	if stray = c.collect(got, false); stray >= 0 {
 		return nil, stray
 	}
+	n := len(c.plus)
 	if stray = c.collect(want, true); stray >= 0 {
 		return nil, stray
 	}
 	if len(c.strided) > 0 {
 		c.refine()
+	} else {
+		c.plus, c.minus = cancel(c.plus, c.minus, n)
 	}
 	return c.compare(), -1
 }
@@ -213,6 +216,9 @@ func (c *checker) refine() {
 
 // compare cancels equal corners and names the spaces of those that stay.
 func (c *checker) compare() []int {
+	if pairOff(c.plus, c.minus) {
+		return nil
+	}
 	sortCorners(&c.plus)
 	sortCorners(&c.minus)
 	if slices.Equal(c.plus, c.minus) {
