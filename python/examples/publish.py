@@ -56,10 +56,9 @@ class Publisher:
         return m["subject"], m["seq"], un("hdrs"), un("data")
 
     async def walk(self, subject, stream=None):
-        seq, found = 1, []
-        while m := await self.read(stream, seq=seq, next_by_subj=subject):
+        found = []
+        while m := await self.read(stream, seq=found[-1][1] + 1 if found else 1, next_by_subj=subject):
             found.append(m)
-            seq = m[1] + 1
         return found
 
     async def put(self, subject, body, fence=None, ttl=None):
