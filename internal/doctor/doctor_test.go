@@ -1,0 +1,88 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/drydock-rl/drydock/pkg/rdma/nixl"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func byName(fs []Finding) map[string]Finding {
+	out := map[string]Finding{}
+	for _, f := range fs {
+		out[f.Name] = f
+	}
+	return out
+}
+
+func TestEveryFindingSaysWhatItFoundAndWhatToDo(t *testing.T) {
+	t.Parallel()
+	fs := Run(context.Background(), Options{Nixl: nixl.Config{Library: "/nowhere/libnixl_capi.so"}})
+	if len(fs) != 12 {
+		t.Errorf("%d findings", len(fs))
+	}
+	for _, f := range fs {
+		if f.Name == "" || f.Found == "" || f.Status != OK && f.Advice == "" {
+			t.Errorf("%+v", f)
+		}
+	}
+	got := byName(fs)
+	if f := got["tcp transport"]; f.Status != OK {
+		t.Errorf("%+v", f)
+	}
+	if f := got["nixl"]; f.Status != None || !strings.Contains(f.Found, "/nowhere") {
+		t.Errorf("%+v", f)
+	}
+	var b bytes.Buffer
+	if err := WriteText(&b, fs); err != nil || strings.Count(b.String(), "\n") < len(fs) {
+		t.Errorf("%v: %s", err, b.String())
+	}
+}
+
+func TestFindingsOfAnotherHost(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for path, text := range map[string]string{
+		"proc/meminfo": "MemTotal:       1024 kB\nMemAvailable:    512 kB\n",
+		"sys/kernel/mm/transparent_hugepage/enabled":       "always [madvise] never\n",
+		"sys/kernel/mm/transparent_hugepage/shmem_enabled": "always within_size [advise] never deny force\n",
+		"sys/class/infiniband/mlx5_0/ports/1/state":        "4: ACTIVE\n",
+	} {
+		p := filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(p), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := Options{Proc: filepath.Join(root, "proc"), Sys: filepath.Join(root, "sys"), Listen: "256.0.0.1:1", Nixl: nixl.Config{Library: "/nowhere"}}
+	got := byName(Run(context.Background(), o))
+	for name, want := range map[string]string{
+		"memory": "0.0 GiB of 0.0 GiB", "huge pages": "madvise for anonymous, advise for shared", "rdma devices": "mlx5_0 (4: ACTIVE)",
+	} {
+		if f := got[name]; f.Status != OK || !strings.Contains(f.Found, want) {
+			t.Errorf("%+v, want %q", f, want)
+		}
+	}
+	if f := got["tcp transport"]; f.Status != Fail || Worst(Run(context.Background(), o)) != Fail {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if fs := Run(ctx, Options{}); len(fs) != 0 {
+		t.Errorf("%+v", fs)
+	}
+}
