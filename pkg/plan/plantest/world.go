@@ -93,13 +93,8 @@ func (w *World) Load(t *plan.Table, tensor func(source int) []byte) {
 			for d := range n {
 				from += s.Box[2*d] * global[d]
 			}
-			Each(n, func(at []int64) {
-				src, dst := from, int64(0)
-				for d, x := range at {
-					src += x * global[d]
-					dst += x * stride[d]
-				}
-				copy(mem[s.Offset+dst*elsize:][:elsize], full[src*elsize:])
+			rows(n, global, stride, func(src, dst, run int64) {
+				copy(mem[s.Offset+dst*elsize:][:run*elsize], full[(from+src)*elsize:])
 			})
 			w.Memory[s.Rank][s.Region] = mem
 		}
@@ -205,16 +200,17 @@ func (w *World) checkPieces(p *plan.Plan, i int, arenas [][]byte, staging []byte
 		}
 		elsize := t.DType(pc.Source).Size()
 		mem := w.Memory[pc.Rank][shard.Region]
+		first := int64(0)
+		lies := make([]int64, len(n)) // strides of the piece in elements
+		for d := range n {
+			first += (pc.Lo[d] - shard.Box[2*d]) * stride[d]
+			lies[d] = pc.Stride[d] / elsize
+		}
 		var bad error
-		Each(n, func(at []int64) {
-			src, off := int64(0), pc.Off
-			for d, x := range at {
-				src += (pc.Lo[d] + x - shard.Box[2*d]) * stride[d]
-				off += x * pc.Stride[d]
-			}
-			src = shard.Offset + src*elsize
-			if string(mem[src:src+elsize]) != string(dst[off:off+elsize]) {
-				bad = fmt.Errorf("piece [%v, %v) of %q: element %v is not where the piece says", pc.Lo, pc.Hi, t.Name(pc.Source), at)
+		rows(n, stride, lies, func(src, off, run int64) {
+			src, off, run = shard.Offset+(first+src)*elsize, pc.Off+off*elsize, run*elsize
+			if string(mem[src:src+run]) != string(dst[off:off+run]) {
+				bad = fmt.Errorf("piece [%v, %v) of %q: %d bytes at %d are not where the piece says", pc.Lo, pc.Hi, t.Name(pc.Source), run, src)
 			}
 		})
 		if bad != nil {
@@ -286,4 +282,24 @@ func Each(shape []int64, f func(at []int64)) {
 			return
 		}
 	}
+}
+
+// rows calls f for runs of elements that lie one after the other on both sides: single elements, or the
+// whole last dimension.
+func rows(n, a, b []int64, f func(a, b, run int64)) {
+	run := int64(1)
+	if k := len(n) - 1; k >= 0 && a[k] == 1 && b[k] == 1 {
+		run, n = n[k], n[:k]
+	}
+	if run == 0 {
+		return
+	}
+	Each(n, func(at []int64) {
+		x, y := int64(0), int64(0)
+		for d, i := range at {
+			x += i * a[d]
+			y += i * b[d]
+		}
+		f(x, y, run)
+	})
 }
