@@ -79,7 +79,7 @@ func rows() []row {
 		{"read", func(r *tracing.Record) string { return size(r.Bytes) }},
 		{"wire amplification", func(r *tracing.Record) string { return amplification(r) }},
 		{"speed while reading", speed},
-		{"verified", func(r *tracing.Record) string { return percent(r.Drydock.VerifiedBytes, r.Bytes) }},
+		{"verified", func(r *tracing.Record) string { return percent(r.Drydock.VerifiedBytes, r.Drydock.StagedBytes) }},
 		{"transports", func(r *tracing.Record) string { return transports(r) }},
 		{"plan", func(r *tracing.Record) string { return r.ColdWarm }},
 	}

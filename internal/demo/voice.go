@@ -59,7 +59,7 @@ func (v *voice) record(receiver int, rec *tracing.Record) {
 		return
 	}
 	v.line("version %d   applied by %s: %s in %.1f ms, %s, pause %.3f ms", rec.Version, receiverName(receiver), size(rec.Bytes),
-		float64(rec.E2EMs), percent(rec.Drydock.VerifiedBytes, rec.Bytes)+" verified", pauseMs(rec))
+		float64(rec.E2EMs), percent(rec.Drydock.VerifiedBytes, rec.Drydock.StagedBytes)+" verified", pauseMs(rec))
 }
 
 func (v *voice) proven(res *result, took time.Duration) {

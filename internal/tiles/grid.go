@@ -130,6 +130,32 @@ func Within(grid, box, lo, hi []int64, f func(index int, lo, hi []int64) error) 
 	return w.run(f)
 }
 
+// Edges calls f for each tile of box that [lo, hi) touches without holding it whole, as Within does for the others.
+func Edges(grid, box, lo, hi []int64, f func(index int, lo, hi []int64) error) error {
+	w := walk{grid: grid, box: box, n: len(grid)}
+	cut := false
+	for d, g := range grid {
+		first, last := cells(box[2*d], box[2*d+1], g)
+		a, b := cells(max(lo[d], box[2*d]), min(hi[d], box[2*d+1]), g)
+		if a == b {
+			return nil
+		}
+		w.zero[d], w.first[d], w.last[d], w.width[d] = first, a, b, last-first
+		cut = cut || max(box[2*d], a*g) < lo[d] || min(box[2*d+1], b*g) > hi[d]
+	}
+	if !cut {
+		return nil
+	}
+	return w.run(func(index int, tlo, thi []int64) error {
+		for d := range tlo {
+			if tlo[d] < lo[d] || thi[d] > hi[d] {
+				return f(index, tlo, thi)
+			}
+		}
+		return nil
+	})
+}
+
 // maxDims is the largest number of dimensions that a source has.
 const maxDims = 8
 

@@ -31,6 +31,7 @@ func (t *Table) grid(i uint32) []int64 {
 
 // Shard is one row of a table.
 type Shard struct {
+	Row    int // its place in the table
 	Source uint32
 	Grid   []int64
 	Box    []int64
@@ -46,7 +47,7 @@ func (t *Table) Shards() ([]Shard, int) {
 	for k, src := range t.Source {
 		g := t.grid(src)
 		r := &rows[k]
-		*r = Shard{Source: src, Grid: g, Box: t.Box[2*at : 2*(at+len(g))], Offset: t.Offset[k], First: first}
+		*r = Shard{Row: k, Source: src, Grid: g, Box: t.Box[2*at : 2*(at+len(g))], Offset: t.Offset[k], First: first}
 		if t.Stride != nil {
 			r.Stride = t.Stride[at : at+len(g)]
 		}

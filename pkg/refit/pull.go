@@ -39,8 +39,9 @@ type pull struct {
 
 // sums counts what a pull did. All are bytes but the last.
 type sums struct {
-	wire, verified, staged atomic.Int64
-	retries                atomic.Int64
+	wire              atomic.Int64 // read, repetitions and edges included
+	brought, verified atomic.Int64 // of the batches that ended well
+	retries           atomic.Int64
 }
 
 // run executes p. It returns when nothing of it is in flight any more.
@@ -139,39 +140,87 @@ func (u *pull) retry(rank int, err error, how string) {
 }
 
 // attempt reads, verifies and transforms one batch, once.
-func (u *pull) attempt(ctx context.Context, p *plan.Plan, i int) (err error) {
-	b := p.Batch(i)
-	var staging *rdma.Memory
-	if b.Staging > 0 {
-		if staging, err = u.r.staging.acquire(ctx); err != nil {
-			return err
-		}
-		defer func() {
-			if errors.Is(err, errNeverEnded) {
-				u.r.staging.quarantine(staging)
-			} else {
-				u.r.staging.release(staging)
-			}
-		}()
+func (u *pull) attempt(ctx context.Context, p *plan.Plan, i int) error {
+	if p.Batch(i).Staging == 0 {
+		return u.into(ctx, p, i, nil)
 	}
-	if err := u.read(ctx, p, i, staging); err != nil {
-		return err
-	}
-	u.sums.wire.Add(b.Wire)
-	u.wire.AddBytes(b.Wire)
-	return u.finish(ctx, p, i, staging)
+	return u.withMemory(ctx, u.r.staging, func(staging *rdma.Memory) error { return u.into(ctx, p, i, staging) })
 }
 
-// read brings the bytes of a batch.
-func (u *pull) read(ctx context.Context, p *plan.Plan, i int, staging *rdma.Memory) error {
-	rank := p.Batch(i).Rank
+// withMemory borrows memory of a ring for f. Memory that a transfer may still write to does not go back.
+func (u *pull) withMemory(ctx context.Context, ring *ring, f func(*rdma.Memory) error) error {
+	m, err := ring.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	if err = f(m); errors.Is(err, errNeverEnded) {
+		ring.quarantine(m)
+	} else {
+		ring.release(m)
+	}
+	return err
+}
+
+// into reads a batch into the arenas or into staging, verifies it, and moves it out of staging.
+func (u *pull) into(ctx context.Context, p *plan.Plan, i int, staging *rdma.Memory) error {
+	b := p.Batch(i)
+	regions := u.version.Ranks[b.Rank].Table.Regions
+	segments := map[*rdma.Memory][]rdma.Segment{}
+	for s := range p.Segments(i) {
+		m := u.memory(s.Dest, staging)
+		segments[m] = append(segments[m], segment(&s, regions))
+	}
+	if err := u.transfer(ctx, b.Rank, segments); err != nil {
+		return err
+	}
+	u.crossed(b.Wire)
+	var t tally
+	if err := u.verifyEdges(ctx, p, i, staging, &t); err != nil {
+		return err
+	}
+	if err := u.finish(ctx, p, i, staging, &t); err != nil {
+		return err
+	}
+	u.sums.brought.Add(t.brought)
+	u.sums.verified.Add(t.verified)
+	return nil
+}
+
+// tally counts what one attempt at a batch brought and verified, in bytes of shards. What a spanning read brings between
+// the runs that are needed is thrown away and not counted.
+type tally struct{ brought, verified int64 }
+
+// crossed counts bytes that were read, for good or for nothing.
+func (u *pull) crossed(nbytes int64) {
+	u.sums.wire.Add(nbytes)
+	u.wire.AddBytes(nbytes)
+}
+
+// memory is the destination of a segment or piece.
+func (u *pull) memory(dest int, staging *rdma.Memory) *rdma.Memory {
+	if dest == plan.Staging {
+		return staging
+	}
+	return u.slot.Memory(dest)
+}
+
+// transfer reads from one rank into one or more memories, and waits for the end of all of it.
+func (u *pull) transfer(ctx context.Context, rank int, segments map[*rdma.Memory][]rdma.Segment) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, u.r.cfg.Stall, &stallError{rank, u.r.cfg.Stall})
 	defer cancel()
 	conn, _, err := u.r.peers.get(ctx, u.version, rank)
 	if err != nil {
 		return because(ctx, err)
 	}
-	transfers, err := u.post(conn, p, i, staging)
+	var transfers []rdma.Transfer
+	for m, segs := range segments {
+		t, rerr := conn.Read(m, segs)
+		if rerr != nil {
+			err = rerr
+			break
+		}
+		transfers = append(transfers, t)
+	}
 	for _, t := range transfers {
 		err = errors.Join(err, u.await(ctx, t, rank))
 	}
@@ -179,28 +228,6 @@ func (u *pull) read(ctx context.Context, p *plan.Plan, i int, staging *rdma.Memo
 		u.r.peers.drop(rank, conn)
 	}
 	return err
-}
-
-// post starts the reads of a batch, one transfer for each memory that it goes to.
-func (u *pull) post(conn rdma.Peer, p *plan.Plan, i int, staging *rdma.Memory) ([]rdma.Transfer, error) {
-	regions := u.version.Ranks[p.Batch(i).Rank].Table.Regions
-	byDest := map[int][]rdma.Segment{}
-	for s := range p.Segments(i) {
-		byDest[s.Dest] = append(byDest[s.Dest], segment(&s, regions))
-	}
-	var transfers []rdma.Transfer
-	for dest, segments := range byDest {
-		memory := staging
-		if dest != plan.Staging {
-			memory = u.slot.Memory(dest)
-		}
-		t, err := conn.Read(memory, segments)
-		if err != nil {
-			return transfers, err
-		}
-		transfers = append(transfers, t)
-	}
-	return transfers, nil
 }
 
 // errNeverEnded marks a transfer that reached no terminal state even after it was aborted.
@@ -246,18 +273,15 @@ func (e *stallError) Error() string {
 func (e *stallError) Unwrap() error { return context.DeadlineExceeded }
 
 // finish verifies what a batch brought and moves it out of staging.
-func (u *pull) finish(ctx context.Context, p *plan.Plan, i int, staging *rdma.Memory) error {
+func (u *pull) finish(ctx context.Context, p *plan.Plan, i int, staging *rdma.Memory, t *tally) error {
 	select {
 	case u.cpu <- struct{}{}:
 		defer func() { <-u.cpu }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := u.verifyBatch(p, i, staging); err != nil {
+	if err := u.verifyBatch(p, i, staging, t); err != nil || staging == nil {
 		return err
-	}
-	if staging == nil {
-		return nil
 	}
 	done := u.transform.Work()
 	defer done()
@@ -270,21 +294,18 @@ func (u *pull) finish(ctx context.Context, p *plan.Plan, i int, staging *rdma.Me
 }
 
 // verifyBatch checks the tiles that a batch brought whole.
-func (u *pull) verifyBatch(p *plan.Plan, i int, staging *rdma.Memory) error {
+func (u *pull) verifyBatch(p *plan.Plan, i int, staging *rdma.Memory, t *tally) error {
 	done := u.verify.Work()
 	defer done()
 	for piece := range p.Pieces(i) {
-		memory := staging
-		if piece.Dest != plan.Staging {
-			memory = u.slot.Memory(piece.Dest)
-		}
-		nbytes, err := u.checks.piece(piece, memory.Bytes())
+		verified, err := u.checks.piece(piece, u.memory(piece.Dest, staging).Bytes())
 		if err != nil {
 			return err
 		}
-		u.sums.verified.Add(nbytes)
-		u.verify.AddBytes(nbytes)
+		t.verified += verified
+		t.brought += u.checks.nbytes(piece)
 	}
+	u.verify.AddBytes(t.verified)
 	return nil
 }
 

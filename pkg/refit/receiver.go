@@ -21,6 +21,7 @@ type Receiver struct {
 	plans   plans
 	peers   *peers
 	staging *ring
+	edges   *ring // for tiles that are read whole to verify a part
 
 	staged chan struct{} // holds a token while a version is being staged
 	noted  chan struct{} // the status has changed
@@ -41,6 +42,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	}
 	slotBytes := max(1<<20, cfg.StagingBytes/maxStagingSlots)
 	r.staging = newRing(cfg.StagingBytes, slotBytes)
+	r.edges = newRing(edgeSlots*edgeBytes, edgeBytes)
 	r.plans = plans{dests: r.cfg.Dests, opts: plan.Options{
 		AllowNarrowing: cfg.AllowNarrowing, StagingBytes: slotBytes,
 	}}
@@ -85,7 +87,7 @@ func (r *Receiver) ArenaRoot() string { return r.arenas.Root() }
 
 // Close ends the connections and unmaps the arenas; what serves stays on its file system. Idempotent.
 func (r *Receiver) Close() error {
-	if err := errors.Join(r.peers.close(), r.staging.close(), r.arenas.Close()); err != nil {
+	if err := errors.Join(r.peers.close(), r.staging.close(), r.edges.close(), r.arenas.Close()); err != nil {
 		return fmt.Errorf("close receiver %s: %w", r.cfg.Name, err)
 	}
 	return nil

@@ -25,11 +25,11 @@ func TestEveryVersionIsServedByteForByte(t *testing.T) {
 		if stats.Cold != (v == 1) {
 			t.Errorf("version %d: planned anew %t", v, stats.Cold)
 		}
-		if stats.Wire != stats.Needed || stats.Ranks != 3 {
+		if stats.Brought != stats.Needed || stats.Ranks != 3 {
 			t.Errorf("version %d: %+v: every byte once, from three ranks", v, stats)
 		}
-		if stats.Verified != stats.Wire {
-			t.Errorf("version %d: %d of %d bytes verified", v, stats.Verified, stats.Wire)
+		if stats.Verified != stats.Brought {
+			t.Errorf("version %d: %d of %d bytes verified", v, stats.Verified, stats.Brought)
 		}
 	}
 }

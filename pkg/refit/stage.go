@@ -33,9 +33,10 @@ type Staged struct {
 // Stats is what staging a version took. All are bytes but Retries and Ranks.
 type Stats struct {
 	Needed     int64 // of shards, each byte counted once
-	Wire       int64 // read over transports
+	Wire       int64 // read over transports, repetitions and the edges of slices included
+	Brought    int64 // of Wire, what was needed of shards
 	Staged     int64 // written to the arenas
-	Verified   int64 // of Wire, checked against a digest
+	Verified   int64 // of Brought, checked against a digest
 	Retries    int64 // batches that were read again
 	Ranks      int   // trainer ranks read from
 	Transports string
@@ -311,24 +312,25 @@ func (r *Receiver) pull(ctx context.Context, s *Staged, v *messages.Version, fou
 
 // seal checks what must hold for the whole version, and makes the arena files valid.
 func (r *Receiver) seal(s *Staged, u *pull, lease *messages.Lease) error {
-	s.stats.Wire, s.stats.Verified, s.stats.Retries = u.sums.wire.Load(), u.sums.verified.Load(), u.sums.retries.Load()
+	s.stats.Wire, s.stats.Retries = u.sums.wire.Load(), u.sums.retries.Load()
+	s.stats.Brought, s.stats.Verified = u.sums.brought.Load(), u.sums.verified.Load()
 	s.cycle.SetSizes(tracing.Sizes{
-		NeededBytes: s.stats.Needed, WireBytes: s.stats.Wire, VerifiedBytes: s.stats.Verified, StagedBytes: s.stats.Staged,
+		NeededBytes: s.stats.Needed, WireBytes: s.stats.Wire, VerifiedBytes: s.stats.Verified, StagedBytes: s.stats.Brought,
 	})
 	if !lease.Valid() {
 		return as(LeaseLost, fmt.Errorf("%w while bytes were read", errLeaseLost))
 	}
 	if share := s.stats.verifiedShare(); share < r.cfg.VerifyFloor {
 		return as(Unverified, fmt.Errorf("%d of %d bytes read were verified (%.1f %%), at least %.1f %% are asked for",
-			s.stats.Verified, s.stats.Wire, 100*share, 100*r.cfg.VerifyFloor))
+			s.stats.Verified, s.stats.Brought, 100*share, 100*r.cfg.VerifyFloor))
 	}
 	return r.arenas.Seal(s.slot, arena.Version{Model: r.cfg.Model, Run: s.key.Run, Version: s.key.Version})
 }
 
-// verifiedShare is the share of the bytes read that were checked against a digest, 1 when none were read.
+// verifiedShare is the share of the bytes brought that were checked against a digest, 1 when there were none.
 func (s *Stats) verifiedShare() float64 {
-	if s.Wire == 0 {
+	if s.Brought == 0 {
 		return 1
 	}
-	return float64(s.Verified) / float64(s.Wire)
+	return float64(s.Verified) / float64(s.Brought)
 }

@@ -103,6 +103,16 @@ func (c *verifier) piece(p *plan.Piece, mem []byte) (int64, error) {
 	return verified, err
 }
 
+// nbytes is the size of a piece.
+func (c *verifier) nbytes(p *plan.Piece) int64 {
+	layout := c.version.Ranks[p.Rank].Layout
+	n := plan.DType(layout.DTypes[layout.Source[p.Shard]]).Size()
+	for d := range p.Lo {
+		n *= p.Hi[d] - p.Lo[d]
+	}
+	return n
+}
+
 // maxDims is the largest number of dimensions that a source has.
 const maxDims = 8
 
