@@ -22,6 +22,9 @@ type config struct {
 	Versions   versionsCommand   `cmd:"" help:"List a model's versions: which is newest, who serves, stages and reads them."`
 	Receivers  receiversCommand  `cmd:"" help:"List a model's receivers: what each serves, stages and failed at."`
 	Publishers publishersCommand `cmd:"" help:"List a model's publishers: what each buffer holds, and for whom."`
+	Watch      watchCommand      `cmd:"" help:"Follow what happens to a model, until Ctrl-C."`
+	Why        whyCommand        `cmd:"" help:"Explain a version: what it waits for, who holds it, what each receiver says."`
+	Rollback   rollbackCommand   `cmd:"" help:"Order all receivers to serve an older version, until a newer one is committed."`
 
 	Checkpoint checkpointCommand `cmd:"" help:"Generate the demo's checkpoint, and a capture of it."`
 	Capture    captureCommand    `cmd:"" help:"Make the default capture of a checkpoint: what each destination rank needs."`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"path/filepath"
 	"strings"
@@ -155,4 +156,25 @@ func TestCheckpointAndCapture(t *testing.T) {
 	}
 	must(t, "capture", "--checkpoint", dir, "-o", filepath.Join(dir, "c.json.gz"))
 	refuse(t, cli.ExitInput, "nonexistent", "capture", "--checkpoint", "/nonexistent")
+}
+
+func TestWhyWatchAndRollback(t *testing.T) {
+	t.Parallel()
+	_, args := onServer(t, natsd.Options{})
+	must(t, args("init", "--memory")...)
+	refuse(t, cli.ExitFailure, "has no version", args("why")...)
+	refuse(t, cli.ExitFailure, "no run", args("why", "3")...)
+	if out := must(t, args("why", "1.3")...); !strings.Contains(out, "Nobody has published anything of version 1.3") {
+		t.Errorf("why says %q", out)
+	}
+	refuse(t, cli.ExitUsage, "no version", args("why", "newest")...)
+	refuse(t, cli.ExitUsage, "reason", args("rollback", "1.3")...)
+	refuse(t, cli.ExitFailure, "refitctl versions", args("rollback", "1.3", "--reason", "x")...)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // stands for Ctrl-C
+	defer cancel()
+	var out, errs bytes.Buffer
+	if code := cli.Run(ctx, "refitctl", about, &config{}, args("watch"), &out, &errs); code != cli.ExitOK {
+		t.Errorf("watch ends with %d: %s", code, errs.String())
+	}
 }

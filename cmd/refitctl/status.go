@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
+	"os/user"
 	"time"
 
 	"github.com/drydock-rl/drydock/internal/operator"
@@ -84,4 +86,119 @@ Examples:
 // Run lists the publishers.
 func (c *publishersCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer) error {
 	return c.look(ctx, log, out, c.JSON, func(v *operator.View) operator.Answer { return v.PublisherList() })
+}
+
+// watchCommand follows a model.
+type watchCommand struct {
+	model
+	Interval time.Duration `help:"How often to look when nothing is announced." default:"500ms"`
+	JSON     bool          `name:"json" help:"Write one JSON object a line."`
+}
+
+// Help gives examples.
+func (watchCommand) Help() string {
+	return `The first lines are the present state. Ctrl-C ends it with exit code 0.
+
+Examples:
+
+    refitctl watch --model qwen3-30b
+    refitctl watch --model qwen3-30b --json | jq -c 'select(.kind == "version")'`
+}
+
+// Run writes events until the context ends.
+func (c *watchCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer) error {
+	return c.opened(ctx, log, func(control *messages.Control) error {
+		return operator.Watch(ctx, control, out, operator.WatchOptions{Interval: c.Interval, JSON: c.JSON})
+	})
+}
+
+// whyCommand explains a version.
+type whyCommand struct {
+	model
+	Version string `arg:"" optional:"" help:"V, RUN.V or latest. Default: the newest that anybody speaks of, committed or not."`
+	JSON    bool   `name:"json" help:"Write JSON."`
+}
+
+// Help gives examples.
+func (whyCommand) Help() string {
+	return `Which ranks have not published and what their publishers say, whose table contradicts what, who holds leases, and
+what each receiver says of the version.
+
+Examples:
+
+    refitctl why --model qwen3-30b
+    refitctl why 1.42 --model qwen3-30b`
+}
+
+// Run explains.
+func (c *whyCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer) error {
+	return c.opened(ctx, log, func(control *messages.Control) error {
+		var k messages.Key
+		if c.Version != "" {
+			var err error
+			if k, err = operator.FindKey(ctx, control, c.Version); err != nil {
+				return err
+			}
+		}
+		v, err := operator.Look(ctx, control, time.Now())
+		if err != nil {
+			return err
+		}
+		e, err := operator.Why(ctx, control, v, k)
+		if err != nil {
+			return err
+		}
+		return operator.Show(out, e, c.JSON)
+	})
+}
+
+// rollbackCommand gives an order.
+type rollbackCommand struct {
+	model
+	Version string        `arg:"" help:"V or RUN.V, of the newest run and still held by its publishers."`
+	Reason  string        `help:"Why: it is recorded with the order." required:""`
+	Wait    time.Duration `help:"Wait so long until every receiver serves it; 0: only give the order." default:"0"`
+	JSON    bool          `name:"json" help:"Write JSON."`
+}
+
+// Help gives examples.
+func (rollbackCommand) Help() string {
+	return `The order is recorded under the next number, for all to see. It holds until a newer version is committed. Publishers must
+still hold the version: its trainer's --slots and retention bound how far back that is.
+
+Examples:
+
+    refitctl rollback 41 --model qwen3-30b --reason "42 answers in Latin" --wait 30s`
+}
+
+// Run gives the order.
+func (c *rollbackCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer) error {
+	return c.opened(ctx, log, func(control *messages.Control) error {
+		k, err := operator.FindKey(ctx, control, c.Version)
+		if err != nil {
+			return err
+		}
+		order, err := operator.Rollback(ctx, control, k, whoami(), c.Reason)
+		if err != nil {
+			return err
+		}
+		if err := operator.Show(out, order, c.JSON); err != nil || c.Wait == 0 {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, c.Wait)
+		defer cancel()
+		return operator.AwaitServing(ctx, control, k)
+	})
+}
+
+// whoami names the operator in records: user and host.
+func whoami() string {
+	name, host := "unknown", "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	return name + "@" + host
 }
