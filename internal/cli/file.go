@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,7 +22,7 @@ type file map[string]any
 func loadFile(r io.Reader) (kong.Resolver, error) {
 	var f file
 	err := yaml.NewDecoder(io.LimitReader(r, maxConfigBytes)).Decode(&f)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read configuration file: %w", err)
 	}
 	return f, nil

@@ -57,7 +57,7 @@ func newChildren(binDir string, env []string) (*children, error) {
 			return nil, cli.WithCode(cli.ExitInput, fmt.Errorf("find the programs: %w (build them with make build, or name their folder with --bin-dir)", err))
 		}
 	}
-	return &children{bin: binDir, env: append(os.Environ(), env...), failed: make(chan error, 1)}, nil
+	return &children{bin: binDir, env: env, failed: make(chan error, 1)}, nil
 }
 
 // start runs a program; each line of its standard output goes to line, its standard error to a log file.
@@ -67,7 +67,7 @@ func (cs *children) start(program, name, log string, args []string, line func(st
 		return fmt.Errorf("start %s: %w", name, err)
 	}
 	cmd := exec.Command(filepath.Join(cs.bin, program), args...)
-	cmd.Env, cmd.Stderr = cs.env, f
+	cmd.Env, cmd.Stderr = append(cmd.Environ(), cs.env...), f
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 	out, err := cmd.StdoutPipe()
 	if err == nil {
