@@ -98,8 +98,9 @@ func (b *builder) settle(s *slot, g *group) []group {
 	for _, cell := range cells(g) {
 		c := group{}
 		for k := range g.hits {
-			for _, l := range g.hits[k].lat.cut(&cell, nil) {
-				h := newHit(g.hits[k].use, &l, s)
+			lats := g.hits[k].lat.cut(&cell, nil)
+			for i := range lats {
+				h := newHit(g.hits[k].use, &lats[i], s)
 				if len(c.hits) == 0 {
 					c = group{hits: []hit{h}, alike: true, hull: h.hull}
 				} else {

@@ -104,8 +104,7 @@ type builder struct {
 	uses      []use
 	parts     [][]lattice // per use
 	t         *template
-	lats      []lattice // scratch
-	hits      []hit     // scratch
+	held      []int64 // elements of each use that were found in slots
 }
 
 // build plans one source. ok is false when a view falls into more parts than are sensible.
@@ -122,8 +121,9 @@ func (b *builder) build(s *sharding, uses []use) (t *template, ok bool) {
 	if ok := b.resolve(); !ok {
 		return nil, false
 	}
+	b.held = make([]int64, len(uses))
 	for i := range s.slots {
-		b.slot(uint32(i), s.slots[i].box)
+		b.slot(uint32(i), s.slots[i].box, nil)
 	}
 	b.cover()
 	return b.t, true
@@ -148,19 +148,8 @@ func (b *builder) resolve() bool {
 
 // cover notes the first use of which the slots hold too little. Slots are disjoint, so counting suffices.
 func (b *builder) cover() {
-	held := make([]int64, len(b.uses))
-	for i := range b.s.slots {
-		for u := range b.uses {
-			for p := range b.parts[u] {
-				b.lats = b.parts[u][p].cut(&b.s.slots[i].box, b.lats[:0])
-				for k := range b.lats {
-					held[u] += b.lats[k].nelems()
-				}
-			}
-		}
-	}
 	for u := range b.uses {
-		if held[u] != b.uses[u].nelems() {
+		if b.held[u] != b.uses[u].nelems() {
 			b.t.short = u + 1
 			return
 		}
@@ -168,10 +157,15 @@ func (b *builder) cover() {
 }
 
 // slot plans what a box of slot i serves. When a read would be larger than a batch may be, the box is cut.
-func (b *builder) slot(i uint32, part box) {
-	hits := b.cutHits(i, &part)
+func (b *builder) slot(i uint32, part box, within []hit) {
+	hits := b.cutHits(i, &part, within)
 	if len(hits) == 0 && !b.whole() {
 		return
+	}
+	if within == nil {
+		for k := range hits {
+			b.held[hits[k].use] += hits[k].lat.nelems()
+		}
 	}
 	groups := b.groups(i, &part, hits)
 	over := int64(1)
@@ -189,7 +183,7 @@ func (b *builder) slot(i uint32, part box) {
 				p.lo[dim] = lo
 				p.hi[dim] = min(part.hi[dim], lo+step)
 				lo = p.hi[dim]
-				b.slot(i, p)
+				b.slot(i, p, hits)
 			}
 			return
 		}
@@ -216,23 +210,38 @@ func (b *builder) splitAt(part *box, n int64) (dim int, step int64) {
 	return 0, 0
 }
 
-func (b *builder) cutHits(i uint32, part *box) []hit {
-	var hits []hit
-	s := &b.s.slots[i]
-	for u := range b.uses {
-		for p := range b.parts[u] {
-			b.lats = b.parts[u][p].cut(part, b.lats[:0])
-			for k := range b.lats {
-				hits = append(hits, newHit(int32(u), &b.lats[k], s))
+// cutHits returns the parts of the uses that lie in a part of slot i; of those of a larger part, if they
+// are known.
+func (b *builder) cutHits(i uint32, part *box, within []hit) []hit {
+	var lats []lattice
+	var owner []int32
+	if within != nil {
+		for k := range within {
+			lats = within[k].lat.cut(part, lats)
+			for len(owner) < len(lats) {
+				owner = append(owner, within[k].use)
 			}
 		}
+	} else {
+		for u := range b.uses {
+			for p := range b.parts[u] {
+				lats = b.parts[u][p].cut(part, lats)
+			}
+			for len(owner) < len(lats) {
+				owner = append(owner, int32(u))
+			}
+		}
+	}
+	hits := make([]hit, len(lats))
+	for k := range lats {
+		hits[k] = newHit(owner[k], &lats[k], &b.s.slots[i])
 	}
 	return hits
 }
 
+// newHit keeps the lattice.
 func newHit(u int32, l *lattice, s *slot) hit {
-	c := *l
-	h := hit{use: u, lat: &c, hull: l.hull(s.box.n)}
+	h := hit{use: u, lat: l, hull: l.hull(s.box.n), dims: make([]pdim, 0, l.n)}
 	for d := range s.box.n {
 		h.mem += (h.hull.lo[d] - s.origin[d]) * s.mem[d]
 	}

@@ -3,7 +3,7 @@ package plan
 import "github.com/drydock-rl/drydock/pkg/plan/view"
 
 // maxWalk is the largest number of dimensions of a walk. Views have fewer; cutting may add some.
-const maxWalk = 24
+const maxWalk = 16
 
 // walk is a set of elements: an index space, and where each index lies in the source and in a destination.
 // The order of its dimensions means nothing.
