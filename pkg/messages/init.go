@@ -25,12 +25,20 @@ func Init(ctx context.Context, nc *nats.Conn, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("initialise model %q: %w", cfg.Model, err)
 	}
-	// Look at everything before anything is made: no partial state when one differs.
-	wanted := cfg.streams()
+	if err := persist(ctx, func(ctx context.Context) error { return initialise(ctx, js, cfg.streams()) }); err != nil {
+		return fmt.Errorf("initialise model %q: %w", cfg.Model, err)
+	}
+	return nil
+}
+
+// initialise makes one attempt. It looks at everything before anything is made: no
+// partial state when one stream differs.
+func initialise(ctx context.Context, js jetstream.JetStream, wanted []jetstream.StreamConfig) error {
 	missing := make([]bool, len(wanted))
+	var err error
 	for i, want := range wanted {
 		if missing[i], err = checkStream(ctx, js, want); err != nil {
-			return fmt.Errorf("initialise model %q: %w", cfg.Model, err)
+			return err
 		}
 	}
 	for i, want := range wanted {
@@ -38,10 +46,30 @@ func Init(ctx context.Context, nc *nats.Conn, cfg Config) error {
 			continue
 		}
 		if err := createStream(ctx, js, want); err != nil {
-			return fmt.Errorf("initialise model %q: %w", cfg.Model, err)
+			return err
 		}
 	}
 	return nil
+}
+
+// initAttempt bounds one attempt: a request to a leader that has just died is never
+// answered, and placing replicas takes a second or two.
+const initAttempt = 5 * time.Second
+
+// persist repeats what fails for want of an answer, until ctx ends.
+func persist(ctx context.Context, attempt func(context.Context) error) error {
+	for {
+		bounded, cancel := context.WithTimeout(ctx, initAttempt)
+		err := attempt(bounded)
+		cancel()
+		if err == nil || !errors.Is(err, ErrUnavailable) {
+			return err
+		}
+		pause(ctx, retryDelay)
+		if ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // streams are the configurations of the model's stream and of the streams under its
@@ -153,7 +181,11 @@ func explainJS(err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("%w: JetStream is off: start nats-server with -js, or enable it for this account (%w)", ErrNoStream, err)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrReconnectBufExceeded):
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	var api *jetstream.APIError
+	if errors.As(err, &api) && (&apiError{Code: api.Code, ErrCode: int(api.ErrorCode)}).transient() {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return err
