@@ -225,20 +225,17 @@ func (c *checker) compare() []int {
 		return nil
 	}
 	seen := make([]bool, len(c.spaces))
-	i, k := 0, 0
-	for i < len(c.plus) || k < len(c.minus) {
-		switch {
-		case k == len(c.minus) || i < len(c.plus) && c.plus[i] < c.minus[k]:
-			c.blame(c.plus[i], seen)
-			i++
-		case i == len(c.plus) || c.minus[k] < c.plus[i]:
-			c.blame(c.minus[k], seen)
-			k++
-		default:
-			i++
-			k++
+	depth, from := 0, uint64(0) // how much too often bytes from here on are written
+	c.unequal(func(corner uint64, sign int) {
+		if corner > uint64(c.spaces[len(c.spaces)-1].Hi) {
+			seen[c.gridOf(corner)] = true
+			return
 		}
-	}
+		if depth != 0 {
+			c.blame(from, corner, seen)
+		}
+		depth, from = depth+sign, corner
+	})
 	var wrong []int
 	for i, bad := range seen {
 		if bad {
@@ -248,21 +245,39 @@ func (c *checker) compare() []int {
 	return wrong
 }
 
-// blame marks the spaces that a corner may belong to: an offset where one space ends and the next begins
-// belongs to both.
-func (c *checker) blame(corner uint64, seen []bool) {
-	if last := c.spaces[len(c.spaces)-1].Hi; corner > uint64(last) {
-		for i := len(c.grids) - 1; i >= 0; i-- {
-			if g := &c.grids[i]; len(g.pitch) > 0 && g.base <= corner {
-				seen[i] = true
-				return
-			}
+// unequal yields, ascending, the corners that only one of the sorted lists has.
+func (c *checker) unequal(yield func(corner uint64, sign int)) {
+	i, k := 0, 0
+	for i < len(c.plus) || k < len(c.minus) {
+		switch {
+		case k == len(c.minus) || i < len(c.plus) && c.plus[i] < c.minus[k]:
+			yield(c.plus[i], 1)
+			i++
+		case i == len(c.plus) || c.minus[k] < c.plus[i]:
+			yield(c.minus[k], -1)
+			k++
+		default:
+			i++
+			k++
 		}
 	}
-	if i := c.space(int64(corner)); i >= 0 {
-		seen[i] = true
+}
+
+// blame marks the spaces that the bytes [lo, hi) lie in.
+func (c *checker) blame(lo, hi uint64, seen []bool) {
+	for i, s := range c.spaces {
+		if uint64(s.Lo) < hi && lo < uint64(s.Hi) {
+			seen[i] = true
+		}
 	}
-	if i := c.space(int64(corner) - 1); i >= 0 {
-		seen[i] = true
+}
+
+// gridOf returns the space whose grid a corner number belongs to.
+func (c *checker) gridOf(corner uint64) int {
+	for i := len(c.grids) - 1; i > 0; i-- {
+		if g := &c.grids[i]; len(g.pitch) > 0 && g.base <= corner {
+			return i
+		}
 	}
+	return 0
 }
