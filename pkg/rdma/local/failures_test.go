@@ -15,11 +15,10 @@ func serveChild(rdmatest.SourceSpec) (rdma.Transport, string, error) {
 	return tr, tr.Incarnation(), nil
 }
 
+// It measures the whole process, so it runs alone.
 func TestSourcesThatFail(t *testing.T) {
-	t.Parallel()
 	for _, b := range []rdma.Backing{rdma.Memfd, rdma.Anonymous} {
 		t.Run(b.String(), func(t *testing.T) {
-			t.Parallel()
 			rdmatest.FailureSuite{
 				Spec:        rdmatest.SourceSpec{Kind: "local", Backing: b},
 				Reader:      func(t testing.TB) rdma.Transport { return open(t, Config{}) },

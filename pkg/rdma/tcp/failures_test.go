@@ -20,11 +20,10 @@ func serveChild(s rdmatest.SourceSpec) (rdma.Transport, string, error) {
 	return tr, tr.Incarnation(), nil
 }
 
+// It measures the whole process, so it runs alone.
 func TestSourcesThatFail(t *testing.T) {
-	t.Parallel()
 	for _, kind := range []string{"plain", "tls"} {
 		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
 			rdmatest.FailureSuite{
 				Spec:   rdmatest.SourceSpec{Kind: kind},
 				Reader: func(t testing.TB) rdma.Transport { return open(t, Config{Stall: time.Second, Handshake: time.Second}) },

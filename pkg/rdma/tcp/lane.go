@@ -223,9 +223,6 @@ func (r *refusal) Error() string { return r.text }
 var errOutOfStep = errors.New("answer out of step with the request")
 
 func readText(r io.Reader, n uint64) (string, error) {
-	if n > maxText {
-		return "", fmt.Errorf("reason of %d bytes, at most %d", n, maxText)
-	}
 	b := make([]byte, n)
 	_, err := io.ReadFull(r, b)
 	return string(b), err

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"time"
@@ -36,6 +37,9 @@ func (r *receiver) receive(c net.Conn, j *job, stall time.Duration) error {
 		return j.t.Fail(rdma.ErrProtocol, errOutOfStep)
 	}
 	if h.status != statusOK {
+		if h.nbytes > maxText {
+			return j.t.Fail(rdma.ErrProtocol, fmt.Errorf("reason of %d bytes, at most %d", h.nbytes, maxText))
+		}
 		text, err := readText(c, h.nbytes)
 		if err != nil {
 			return err
