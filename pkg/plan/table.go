@@ -126,3 +126,22 @@ func (t *Table) class(id uint32) []class {
 	}
 	return out
 }
+
+// Unread returns the names of the sources that no copy reads, in the order of the table.
+func Unread(t *Table, dests []Dest) []string {
+	read := make([]bool, t.Len())
+	for i := range dests {
+		for k := range dests[i].Copies {
+			if s, ok := t.index[dests[i].Copies[k].Source]; ok {
+				read[s] = true
+			}
+		}
+	}
+	var out []string
+	for i, r := range read {
+		if !r {
+			out = append(out, t.names[i])
+		}
+	}
+	return out
+}
