@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/drydock-rl/drydock/internal/demo"
@@ -30,9 +31,13 @@ type demoCommand struct {
 
 // Run runs the demo.
 func (c *demoCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer) error {
+	var progress io.Writer
+	if c.JSON {
+		progress = os.Stderr // standard output is for the program that asked
+	}
 	return demo.Run(ctx, demo.Options{
 		Checkpoint: c.Checkpoint, Capture: c.Capture, Layout: c.Layout, Trainers: c.Trainers, Receivers: c.Receivers,
 		Versions: c.Versions, Transport: c.Transport, Seed: c.Seed, NATS: c.NATS, OTLP: c.OTLP,
-		ArenaDir: c.ArenaDir, BinDir: c.BinDir, Timeout: c.Timeout, Keep: c.Keep, JSON: c.JSON,
+		ArenaDir: c.ArenaDir, BinDir: c.BinDir, Timeout: c.Timeout, Keep: c.Keep, JSON: c.JSON, Progress: progress,
 	}, out, log)
 }

@@ -14,7 +14,8 @@ import (
 type config struct {
 	cli.Common
 
-	Demo demoCommand `cmd:"" help:"Run the main job on this machine: trainers, receivers, three versions, and a proof of every byte."`
+	Demo  demoCommand  `cmd:"" help:"Run the main job on this machine: trainers, receivers, three versions, and a proof of every byte."`
+	Bench benchCommand `cmd:"" help:"Measure this machine: tables, plan, transports beside a plain copy and a raw connection, and a refit by stage."`
 
 	Init   initCommand   `cmd:"" help:"Create a model's stream and buckets."`
 	Remove removeCommand `cmd:"" help:"Delete a model's stream and buckets, with every version in them."`

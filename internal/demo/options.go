@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"io"
 	"time"
 )
 
@@ -22,6 +23,14 @@ type Options struct {
 	Timeout    time.Duration
 	Keep       bool // leave everything running until the context ends, and leave the files
 	JSON       bool
+	Progress   io.Writer // told of each event; nil: the report's writer
+}
+
+func (o *Options) progress(out io.Writer) io.Writer {
+	if o.Progress != nil {
+		return o.Progress
+	}
+	return out
 }
 
 func (o *Options) validate() error {

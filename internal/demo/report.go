@@ -77,10 +77,10 @@ func rows() []row {
 	all := []row{
 		{"needed", func(r *tracing.Record) string { return size(r.Drydock.NeededBytes) }},
 		{"read", func(r *tracing.Record) string { return size(r.Bytes) }},
-		{"wire amplification", func(r *tracing.Record) string { return amplification(r) }},
+		{"wire amplification", amplification},
 		{"speed while reading", speed},
 		{"verified", func(r *tracing.Record) string { return percent(r.Drydock.VerifiedBytes, r.Drydock.StagedBytes) }},
-		{"transports", func(r *tracing.Record) string { return transports(r) }},
+		{"transports", transports},
 		{"plan", func(r *tracing.Record) string { return r.ColdWarm }},
 	}
 	for _, s := range tracing.Stages() {

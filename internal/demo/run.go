@@ -46,7 +46,7 @@ func Run(ctx context.Context, o Options, out io.Writer, log *slog.Logger) error 
 	if err := o.validate(); err != nil {
 		return cli.WithCode(cli.ExitUsage, err)
 	}
-	r := &run{o: o, out: out, log: log, say: newVoice(out, o.JSON), model: "demo-" + rdma.NewIncarnation()[:8]}
+	r := &run{o: o, out: out, log: log, say: newVoice(o.progress(out)), model: "demo-" + rdma.NewIncarnation()[:8]}
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("the demo was to take no longer than %v (--timeout)", o.Timeout))
 	defer cancel()
 	err := r.run(ctx)

@@ -3,7 +3,6 @@ package demo
 import (
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
@@ -17,13 +16,7 @@ type voice struct {
 	start time.Time
 }
 
-// newVoice speaks on out, or on standard error where out is for programs.
-func newVoice(out io.Writer, forPrograms bool) *voice {
-	if forPrograms {
-		out = os.Stderr
-	}
-	return &voice{w: out, start: time.Now()}
-}
+func newVoice(w io.Writer) *voice { return &voice{w: w, start: time.Now()} }
 
 func (v *voice) line(format string, args ...any) {
 	v.mu.Lock()

@@ -125,7 +125,7 @@ func (c *verifier) edge(e *edge, mem []byte) error {
 	if err != nil {
 		return err
 	}
-	want := c.digests.version.Ranks[e.rank].Tiles.Digests[e.shard.First+e.index]
+	want := c.version.Ranks[e.rank].Tiles.Digests[e.shard.First+e.index]
 	same := sum == want
 	if same {
 		at := e.at

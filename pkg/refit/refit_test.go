@@ -3,7 +3,6 @@ package refit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,7 +70,7 @@ func TestBackwardsOnlyByOrder(t *testing.T) {
 	r := w.receiver(nil)
 	one, two := w.publish(1), w.publish(2)
 	w.refit(r, two)
-	w.fails(r, one, Backwards)
+	_ = w.fails(r, one, Backwards)
 	w.serves(r, 2)
 	order, err := w.control.Rollback(w.ctx, one, "a test", "to see")
 	if err != nil {
@@ -200,7 +199,7 @@ func TestTooLittleVerifiedIsRefused(t *testing.T) {
 	w := newWorld(t, worldOptions{ranks: 1})
 	w.ranks[0].cfg.Layout.Grid = nil // no digests
 	r := w.receiver(func(c *ReceiverConfig) { c.VerifyFloor = 0.9 })
-	w.fails(r, w.publish(1), Unverified)
+	_ = w.fails(r, w.publish(1), Unverified)
 	w.servesNothing(r)
 }
 
@@ -409,7 +408,7 @@ func TestTheDocumentedPolicyIsTheOneInCode(t *testing.T) {
 	}
 	again := map[bool]string{true: "yes", false: "no"}
 	for _, p := range Policies {
-		row := fmt.Sprintf("| `%s` | %s | %s | %s |", p.Class, p.Means, p.Retried, again[p.Again])
+		row := strings.Join([]string{"| `" + string(p.Class) + "`", p.Means, p.Retried, again[p.Again] + " |"}, " | ")
 		if !strings.Contains(string(page), row) {
 			t.Errorf("docs/failures.md lacks the row\n%s", row)
 		}

@@ -198,8 +198,13 @@ func controlError(what string, err error) error {
 		kind  error
 		class Class
 	}{
-		{context.Canceled, Cancelled}, {messages.ErrLeaseLost, LeaseLost}, {messages.ErrContradiction, Torn},
-		{messages.ErrRetired, Gone}, {messages.ErrNotCommitted, Gone}, {messages.ErrAbandoned, Gone}, {messages.ErrFenced, Superseded},
+		{context.Canceled, Cancelled},
+		{messages.ErrLeaseLost, LeaseLost},
+		{messages.ErrContradiction, Torn},
+		{messages.ErrRetired, Gone},
+		{messages.ErrNotCommitted, Gone},
+		{messages.ErrAbandoned, Gone},
+		{messages.ErrFenced, Superseded},
 	} {
 		if errors.Is(err, k.kind) {
 			class = k.class
