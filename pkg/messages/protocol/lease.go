@@ -127,10 +127,10 @@ func (a *Acquire) fenced(r Result) Intent {
 		return a.release()
 	}
 	// The confirmation counts only if the lease lived all the while: a collector may
-	// have counted the leases after this one expired.
+	// have counted the leases after this one expired. Too slow: begin again.
 	if r.Now >= a.Since+a.TTL-a.Margin {
-		a.err = ErrLost
-		return a.release()
+		a.state, a.expect, a.began = acquireWaitWrite, a.Seq, attempts{}
+		return a.retry.wait(retryFirst, retryMost)
 	}
 	return done()
 }

@@ -272,7 +272,8 @@ func (w *world) goWrong() bool {
 	var acts []func()
 	for _, r := range w.requests {
 		if r.from == nil && !r.applied && w.reachable(r) {
-			acts = append(acts, func() { w.note("late write arrives:"); w.deliver(r) })
+			late := func() { w.note("late:"); w.deliver(r) }
+			acts = append(acts, late, late, late) // the most telling of faults
 		}
 		if r.from != nil {
 			acts = append(acts, func() { w.timeout(r) })
