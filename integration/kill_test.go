@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/refit"
 )
 
 // reading waits until a receiver says that it reads a version.
@@ -81,11 +82,34 @@ func TestPublisherKilledInMidPublish(t *testing.T) {
 	if why := w.why(1); why.Manifest != nil {
 		t.Fatalf("version 1 was committed without rank 1: %s", why)
 	}
-	publishers := []*process{w.publisher(0, "--versions", "2"), w.publisher(1, "--versions", "2")}
+	again := w.publisher(0, "--versions", "2")
+	w.awaitEnd(1)
+	other := w.publisher(1, "--versions", "2")
 	r.serves(2)
 	w.neverStaged(r, 1)
 	r.leavesCleanly(true)
-	leave(t, publishers...)
+	leave(t, again, other)
+}
+
+// TestPublisherKilledBeforeCommit kills it when its part is there and the other rank commits the version without it. The
+// bytes are gone, so nobody can serve the version; when the rank is back it withdraws it, and the next one is whole.
+func TestPublisherKilledBeforeCommit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, shape{receivers: 1})
+	r := w.receiver("host")
+	first := w.publisher(0, "--versions", "2")
+	w.awaitPart(1, 0)
+	first.kill()
+	other := w.publisher(1, "--versions", "2")
+	r.failed(1, refit.SourceLost)
+	r.holdsNothingThatServes()
+	again := w.publisher(0, "--versions", "2")
+	r.serves(2)
+	if why := w.why(1); why.Ended == nil {
+		t.Errorf("version 1, whose bytes are gone, still stands: %s", why)
+	}
+	r.leavesCleanly(true)
+	leave(t, again, other)
 }
 
 // TestPublisherKilledBetweenVersions has a version serve when a rank publishes its part of the next and is killed.

@@ -64,30 +64,79 @@ func (t *Trainer) steps(ctx context.Context) error {
 	return nil
 }
 
-// first is the version after the newest one of this run: a rank that is started again goes on where the others are.
+// first is the version after the newest one of this run: a rank that is started again goes on where the others are. What
+// its earlier life published can't be read any more, so it withdraws it.
 func (t *Trainer) first(ctx context.Context) (uint64, error) {
-	newest, found, err := t.Control.Newest(ctx)
+	versions, err := t.Control.Versions(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("find the newest version: %w", err)
 	}
-	if !found || newest.Run != t.Publisher.Run().Run {
-		return 1, nil
+	first, err := t.underWay(ctx)
+	if err != nil {
+		return 0, err
 	}
-	return newest.Version + 1, nil
+	for _, v := range versions {
+		if v.Key.Run != t.Publisher.Run().Run {
+			continue
+		}
+		first = max(first, v.Key.Version+1)
+		if v.Manifest != nil {
+			t.withdrawLost(ctx, v.Key)
+		}
+	}
+	return first, nil
 }
+
+// underWay is the version that the other ranks are at, which may be past all that are still listed; 1 where they say nothing.
+func (t *Trainer) underWay(ctx context.Context) (uint64, error) {
+	statuses, err := t.Control.Statuses(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("find the version that other ranks are at: %w", err)
+	}
+	at := uint64(1)
+	for i := range statuses {
+		for _, s := range statuses[i].Slots {
+			if s.Key.Run == t.Publisher.Run().Run && s.State == "published" {
+				at = max(at, s.Key.Version)
+			}
+		}
+	}
+	return at, nil
+}
+
+// lostGrace is how long a rank waits for the readers of a version whose bytes it has lost. They can't get on.
+const lostGrace = 5 * time.Second
+
+// withdrawLost withdraws a version that an earlier life of this rank served, so that neither receivers nor the other
+// ranks stay with it.
+func (t *Trainer) withdrawLost(ctx context.Context, key messages.Key) {
+	t.Logger.Warn("version withdrawn: an earlier life of this rank held its bytes", "key", key.String())
+	bounded, cancel := context.WithTimeout(ctx, lostGrace)
+	defer cancel()
+	if err := t.Control.Retire(bounded, key, t.rank()); err != nil && ctx.Err() == nil {
+		t.Logger.Warn("version withdrawn, but not drained", "key", key.String(), "error", err)
+	}
+}
+
+func (t *Trainer) rank() int { return t.Shards.Layout().Rank }
 
 // skippable turns the errors of versions that can't be completed any more into going on with the next. A rank that was
 // started again can't repeat what its earlier life published of a version, since it lies elsewhere now: it ends that
-// version by name, and the other ranks hear of it.
+// version by name, or withdraws it where the other ranks have committed it meanwhile, and they hear of it.
 func (t *Trainer) skippable(ctx context.Context, version uint64, err error) error {
 	key := t.Publisher.Key(version)
 	switch {
-	case errors.Is(err, messages.ErrAbandoned):
+	case errors.Is(err, messages.ErrAbandoned), errors.Is(err, messages.ErrRetired):
 		t.Logger.Warn("version skipped: it was ended by name", "key", key.String(), "error", err)
 		return nil
 	case errors.Is(err, messages.ErrConflict):
 		t.Logger.Warn("version ended by name: an earlier life of this rank published it", "key", key.String())
-		return t.Control.Abandon(ctx, key, fmt.Sprintf("rank %d was started again", t.Publisher.Status().Ranks[0]))
+		err := t.Control.Abandon(ctx, key, fmt.Sprintf("rank %d was started again", t.rank()))
+		if errors.Is(err, messages.ErrConflict) {
+			t.withdrawLost(ctx, key)
+			return nil
+		}
+		return err
 	}
 	return err
 }
@@ -117,7 +166,7 @@ func (t *Trainer) awaitReceivers(ctx context.Context, key messages.Key) error {
 	if t.Steps.AwaitReceivers == 0 {
 		return nil
 	}
-	there, since := -1, time.Now()
+	there, since, looked := -1, time.Now(), time.Now()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
@@ -132,6 +181,13 @@ func (t *Trainer) awaitReceivers(ctx context.Context, key messages.Key) error {
 		if n > there {
 			there, since = n, time.Now()
 		}
+		if time.Since(looked) >= lookInterval {
+			looked = time.Now()
+			if t.ended(ctx, key) {
+				t.Logger.Warn("version given up: it was ended while receivers were waited for", "key", key.String(), "receivers", n)
+				return nil
+			}
+		}
 		if time.Since(since) > t.Steps.AwaitTimeout {
 			return fmt.Errorf("wait for receivers of run %d version %d: %d of %d serve it after %v without progress; %s",
 				key.Run, key.Version, n, t.Steps.AwaitReceivers, t.Steps.AwaitTimeout, others)
@@ -142,6 +198,23 @@ func (t *Trainer) awaitReceivers(ctx context.Context, key messages.Key) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// lookInterval is how often a rank that waits for receivers looks whether there is still something to wait for.
+const lookInterval = time.Second
+
+// ended says whether a version was ended by name or withdrawn, by another rank or an operator: nobody will serve it.
+func (t *Trainer) ended(ctx context.Context, key messages.Key) bool {
+	versions, err := t.Control.Versions(ctx)
+	if err != nil {
+		return false // the next look tells
+	}
+	for _, v := range versions {
+		if v.Key == key {
+			return v.Ended != nil
+		}
+	}
+	return false
 }
 
 // countServing counts the receivers that serve key or something newer, and describes the others.
