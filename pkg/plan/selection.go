@@ -1,0 +1,123 @@
+package plan
+
+import (
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/drydock-rl/drydock/pkg/plan/view"
+)
+
+// Selector makes an Options.Select for a table and destinations.
+type Selector func(t *Table, dests []Dest) func(dest int, c *Copy) bool
+
+// SelectGlobs keeps copies whose source or parameter matches one of the globs.
+func SelectGlobs(globs []string) Selector {
+	return func(_ *Table, dests []Dest) func(int, *Copy) bool {
+		return func(dest int, c *Copy) bool {
+			return matches(globs, c.Source) || matches(globs, paramName(dests, dest, c))
+		}
+	}
+}
+
+// SelectLayers keeps copies of the given layers: sources with ".layers.N." (or ".h.N.") in their names.
+func SelectLayers(layers []int) Selector { return selectNumbered(layers, "layers", "h") }
+
+// SelectExperts keeps copies of the given experts: sources with ".experts.N." in their names.
+func SelectExperts(experts []int) Selector { return selectNumbered(experts, "experts") }
+
+func selectNumbered(numbers []int, words ...string) Selector {
+	keep := map[int]bool{}
+	for _, n := range numbers {
+		keep[n] = true
+	}
+	return func(*Table, []Dest) func(int, *Copy) bool {
+		return func(_ int, c *Copy) bool {
+			n, ok := numberAfter(c.Source, words)
+			return ok && keep[n]
+		}
+	}
+}
+
+// SelectTiles keeps copies that need a byte of a changed tile. changed tells for a box (lo0,hi0,… in
+// elements) of a source whether any of it changed; equal digests between two versions mean equal bytes.
+func SelectTiles(changed func(source int, box []int64) bool) Selector {
+	return func(t *Table, _ []Dest) func(int, *Copy) bool {
+		return func(_ int, c *Copy) bool {
+			i, ok := t.index[c.Source]
+			if !ok {
+				return true // New refuses it
+			}
+			b, ok := neededBox(t.Shape(int(i)), c.Ops)
+			return !ok || changed(int(i), b.flat())
+		}
+	}
+}
+
+// SelectAll keeps copies that every selector keeps.
+func SelectAll(list ...Selector) Selector {
+	return func(t *Table, dests []Dest) func(int, *Copy) bool {
+		fs := make([]func(int, *Copy) bool, len(list))
+		for i, s := range list {
+			fs[i] = s(t, dests)
+		}
+		return func(dest int, c *Copy) bool {
+			for _, f := range fs {
+				if !f(dest, c) {
+					return false
+				}
+			}
+			return true
+		}
+	}
+}
+
+func matches(globs []string, name string) bool {
+	for _, g := range globs {
+		if ok, _ := path.Match(g, name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+func paramName(dests []Dest, dest int, c *Copy) string {
+	if c.Param < 0 || c.Param >= len(dests[dest].Params) {
+		return ""
+	}
+	return dests[dest].Params[c.Param].Name
+}
+
+// numberAfter finds the number that follows one of the words in a dotted name.
+func numberAfter(name string, words []string) (int, bool) {
+	parts := strings.Split(name, ".")
+	for i := 1; i < len(parts); i++ {
+		for _, w := range words {
+			if parts[i-1] == w {
+				if n, err := strconv.Atoi(parts[i]); err == nil {
+					return n, true
+				}
+			}
+		}
+	}
+	return 0, false
+}
+
+// neededBox returns the smallest box of a source that holds everything that a view shows.
+func neededBox(shape []int64, ops []Op) (box, bool) {
+	v, err := view.Replay(shape, ops)
+	if err != nil || v.Nelems() == 0 || len(shape) == 0 {
+		return box{}, false
+	}
+	w := walkOf(&v, v.Stride[:v.NDim], 1)
+	lats, ok := newResolver(shape).resolve(&w)
+	if !ok {
+		return box{}, false
+	}
+	b := lats[0].hull(len(shape))
+	for i := range lats {
+		h := lats[i].hull(len(shape))
+		b.join(&h)
+	}
+	return b, true
+}
