@@ -1,0 +1,136 @@
+package plan_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/plan/plantest"
+)
+
+const smallCapture = `{"schema":"drydock.capture.v1","engine":"e 1","family":"f","config":{"a":1},
+"sources":[{"name":"w","dtype":"BF16","shape":[4,6]},{"name":"b","dtype":"bfloat16","shape":[4]}],
+"cases":[{"arch":"A","tp":2,"rank":1,"ep":false,
+"params":[{"name":"p","dtype":"BF16","shape":[4,4],"xxh3_64":"0","sha256":"0"},{"name":"x","dtype":"F32","shape":[1],"excluded":"arithmetic"}],
+"copies":[[0,[["narrow",[1,3,3]]],0,0,[4,3],[4,1]],[0,[["__getitem__",[{"slice":[null,null,2]},{"ellipsis":true},{"int":-1}]],["unsqueeze",[0]]],0,3,[1,2],[8,8]]],
+"fills":[[0,7,[2],[8],0.5]],"alias":{"q":"p"},"unread":[1]}]}`
+
+func TestDecodeCapture(t *testing.T) {
+	t.Parallel()
+	var z bytes.Buffer
+	g := gzip.NewWriter(&z)
+	if _, err := g.Write([]byte(smallCapture)); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, raw := range [][]byte{[]byte(smallCapture), z.Bytes()} {
+		c, err := plan.DecodeCapture(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := c.Dest(2, 1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := d.LayOut(0); n != 32 || d.Rank != 1 || !d.Reorders || d.Alias["q"] != "p" || d.Params[1].Excluded != "arithmetic" || c.Cases[0].Unread[0] != "b" {
+			t.Errorf("arena of %d bytes, %+v", n, d)
+		}
+		w := holding("w", plan.BF16, []int64{4, 6}, map[int][][]int64{0: {{0, 4, 0, 6}}})
+		_, got := perform(t, w, merged(t, w), plan.Options{}, map[string][]byte{"w": plantest.Bytes(48, 3)}, d)
+		if got[0][14] != 0 || got[0][15] != 0x3f {
+			t.Errorf("the fill is %x, expected 003f", got[0][14:16])
+		}
+		if _, err := c.Dest(2, 0, false); err == nil {
+			t.Error("a case that is not there was found")
+		}
+	}
+}
+
+// TestBadCaptures: each is refused and says what is wrong with it.
+func TestBadCaptures(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ old, new, says string }{
+		{"capture.v1", "capture.v2", "schema"},
+		{`"copies":[[0,`, `"copies":[[2,`, "source 2 of 2"},
+		{`"copies":[[0,`, `"copies":[["w",`, "copy 0"},
+		{`[4,3],[4,1]]`, `[4,3]]`, "5 values, expected 6"},
+		{`"dtype":"BF16"`, `"dtype":"BF17"`, "BF17"},
+		{`"shape":[4,6]`, `"shape":[4,-6]`, "[4 -6]"},
+		{`"shape":[4,6]`, `"shape":[4611686018427387904,4]`, "overflow"},
+		{`"shape":[4,6]`, `"shape":[1,1,1,1,1,1,1,1,1]`, "limit"},
+		{`[["narrow",[1,3,3]]]`, `[["narrow",[1,3,3],5]]`, "op 0"},
+		{`{"slice":[null,null,2]}`, `{"slice":[null,2]}`, "slice of 2"},
+		{`"fills":[[0,`, `"fills":[[0,0,`, "fill 0"},
+		{`"unread":[1]`, `"unread":[9]`, "unread source 9"},
+		{`"cases"`, `"cases`, ""},
+	} {
+		bad := strings.Replace(smallCapture, c.old, c.new, 1)
+		if bad == smallCapture {
+			t.Fatalf("%q does not occur", c.old)
+		}
+		_, err := plan.DecodeCapture([]byte(bad))
+		if !errors.Is(err, plan.ErrCapture) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s instead of %s: got %v", c.new, c.old, err)
+		}
+	}
+	if _, err := plan.DecodeCapture([]byte{0x1f, 0x8b, 0, 0}); !errors.Is(err, plan.ErrCapture) {
+		t.Errorf("broken gzip: got %v", err)
+	}
+}
+
+// FuzzDecodeCapture: whatever the bytes, a capture or an error, and what was decoded can be planned or refused.
+func FuzzDecodeCapture(f *testing.F) {
+	f.Add([]byte(smallCapture))
+	if raw, err := os.ReadFile(filepath.Join("..", "..", "internal", "oracle", "testdata", "capture_qwen35-text.json.gz")); err == nil {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		c, err := plan.DecodeCapture(raw)
+		if err != nil {
+			return
+		}
+		w := &plantest.World{}
+		for i := range c.Sources {
+			s := &c.Sources[i]
+			if i > 100 || plantest.Nelems(s.Shape) > 1<<20 {
+				return
+			}
+			box := make([]int64, 0, 2*len(s.Shape))
+			for _, n := range s.Shape {
+				box = append(box, 0, n)
+			}
+			w.AddShard(0, s.Name, s.DType, s.Shape, box, nil, plantest.Nelems(s.Shape)*s.DType.Size())
+		}
+		tab, err := plan.Merge(w.Layouts)
+		if err != nil {
+			return
+		}
+		for i := range c.Cases {
+			if i > 10 || len(c.Cases[i].Copies) > 1000 {
+				return
+			}
+			d, err := c.Dest(c.Cases[i].TP, c.Cases[i].Rank, c.Cases[i].EP)
+			if err != nil {
+				t.Fatal(err)
+			}
+			huge := false
+			for k := range d.Params {
+				huge = huge || plantest.Nelems(d.Params[k].Shape) > 1<<24
+			}
+			if huge {
+				return
+			}
+			d.LayOut(0)
+			if p, err := plan.New(tab, []plan.Dest{d}, plan.Options{}); err == nil {
+				_ = p.Describe()
+			}
+		}
+	})
+}
