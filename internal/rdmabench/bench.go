@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/local"
 	"github.com/drydock-rl/drydock/pkg/rdma/nixl"
@@ -237,10 +239,12 @@ func readAll(peers []rdma.Peer, dst *rdma.Memory, s *rdma.Segment) error {
 
 // row measures f, and compares it with the copies of the same shape.
 func (b *bench) row(r Row, s *rdma.Segment, f func() error) error {
+	cpu := processorTime()
 	secs, err := fastest(b.o.Times, f)
 	if err != nil {
 		return fmt.Errorf("%s, %s: %w", r.Transport, r.Shape, err)
 	}
+	r.CPU = (processorTime() - cpu).Seconds() / float64(b.o.Times+1)
 	r.Seconds, r.Nbytes, r.Runs = secs, s.Nbytes(), s.Runs()
 	switch r.Transport {
 	case copyName, rawName:
@@ -254,6 +258,15 @@ func (b *bench) row(r Row, s *rdma.Segment, f func() error) error {
 		b.o.Progress(r)
 	}
 	return nil
+}
+
+// processorTime is what all threads of this process have used.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // fastest runs f once to warm up, then n times: on a shared machine the fastest says most about the code.

@@ -67,6 +67,7 @@ type Row struct {
 	Nbytes    int64   `json:"bytes"`
 	Runs      int64   `json:"runs"`
 	Seconds   float64 `json:"seconds"`               // of the fastest read
+	CPU       float64 `json:"cpu_seconds"`           // processor time of both ends, mean of all reads
 	OfCopy    float64 `json:"of_copy,omitempty"`     // speed, as a share of a plain copy of the same shape on all cores
 	OfRaw     float64 `json:"of_loopback,omitempty"` // speed, as a share of a raw loopback copy of the same bytes
 }
@@ -118,14 +119,14 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 // WriteText writes the tables for people.
 func (r *Report) WriteText(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 2, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "transport\tshape\tsources\truns\tGB/s\tof a copy\tof raw loopback\t")
+	_, _ = fmt.Fprintln(tw, "transport\tshape\tsources\truns\tGB/s\tCPU s/GB\tof a copy\tof raw loopback\t")
 	for _, row := range r.Rows {
-		_, _ = fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%.2f\t%s\t%s\t\n", row.Transport, row.Shape, row.Sources, row.Runs,
-			row.GBps(), share(row.OfCopy), share(row.OfRaw))
+		_, _ = fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%.2f\t%.2f\t%s\t%s\t\n", row.Transport, row.Shape, row.Sources, row.Runs,
+			row.GBps(), row.CPU/float64(row.Nbytes)*1e9, share(row.OfCopy), share(row.OfRaw))
 	}
-	_, _ = fmt.Fprintln(tw, "\t\t\t\t\t\t\t")
+	_, _ = fmt.Fprintln(tw, "\t\t\t\t\t\t\t\t")
 	for _, c := range r.Costs {
-		_, _ = fmt.Fprintf(tw, "%s\tα %.0f ns a run\t\t\t%.2f\tβ⁻¹, GB/s\t\t\n", c.Transport, c.Alpha*1e9, 1e-9/max(c.Beta, 1e-18))
+		_, _ = fmt.Fprintf(tw, "%s\tα %.0f ns a run\t\t\t%.2f\tβ⁻¹, GB/s\t\t\t\n", c.Transport, c.Alpha*1e9, 1e-9/max(c.Beta, 1e-18))
 	}
 	if err := tw.Flush(); err != nil {
 		return err

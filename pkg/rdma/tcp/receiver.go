@@ -14,6 +14,7 @@ import (
 type receiver struct {
 	conn  net.Conn
 	stall time.Duration
+	clock deadline // of conn
 	job   *job
 	buf   *[]byte
 }
@@ -27,6 +28,9 @@ func (r *receiver) free() {
 
 // receive takes one answer. A *refusal leaves the stream in step; any other error doesn't.
 func (r *receiver) receive(c net.Conn, j *job, stall time.Duration) error {
+	if c != r.conn {
+		r.clock = deadline{}
+	}
 	r.conn, r.job, r.stall = c, j, stall
 	var b [headerBytes]byte
 	if err := r.fill(b[:]); err != nil {
@@ -75,7 +79,7 @@ func (r *receiver) payload(segs []rdma.Segment) error {
 	var group []rdma.Segment
 	var nbytes int64
 	for i := range segs {
-		s := strided.Compact(segs[i])
+		s := strided.Compact(strided.DestSide(segs[i]))
 		for p := range pieces(s) {
 			n := p.Nbytes()
 			if p.Run >= directRun || nbytes+n > bufferBytes {
@@ -135,10 +139,10 @@ func (r *receiver) runs(s *rdma.Segment) error {
 	return nil
 }
 
-// fill reads all of b. Each read renews the deadline, then asks whether the transfer is still wanted: see interrupt.
+// fill reads all of b. The deadline is renewed first; then it asks whether the transfer is still wanted: see interrupt.
 func (r *receiver) fill(b []byte) error {
 	for len(b) > 0 {
-		if err := r.conn.SetReadDeadline(time.Now().Add(r.stall)); err != nil {
+		if err := r.clock.renew(r.conn.SetReadDeadline, r.stall); err != nil {
 			return err
 		}
 		if err := r.job.t.Err(); err != nil {

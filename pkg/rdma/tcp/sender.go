@@ -27,6 +27,7 @@ type sender struct {
 	conn  net.Conn
 	raw   *net.TCPConn // nil: no sendfile
 	stall time.Duration
+	clock deadline
 	buf   *[]byte
 	n     int // bytes gathered
 }
@@ -62,7 +63,7 @@ func (o *sender) flush() error {
 
 // segment sends one segment's bytes.
 func (o *sender) segment(m *rdma.Memory, s *rdma.Segment) error {
-	c := strided.Compact(*s)
+	c := strided.Compact(strided.SourceSide(*s))
 	if c.Run >= directRun {
 		return o.runs(m, &c)
 	}
@@ -105,7 +106,7 @@ func (o *sender) direct(m *rdma.Memory, off, nbytes int64) error {
 // write renews the deadline with each step, so that progress, not size, decides.
 func (o *sender) write(b []byte) error {
 	for len(b) > 0 {
-		if err := o.conn.SetWriteDeadline(time.Now().Add(o.stall)); err != nil {
+		if err := o.clock.renew(o.conn.SetWriteDeadline, o.stall); err != nil {
 			return err
 		}
 		n, err := o.conn.Write(b[:min(len(b), stepBytes)])
@@ -125,7 +126,7 @@ func (o *sender) sendfile(fd int, off, nbytes int64) error {
 	}
 	end := off + nbytes
 	for off < end {
-		if err := o.conn.SetWriteDeadline(time.Now().Add(o.stall)); err != nil {
+		if err := o.clock.renew(o.conn.SetWriteDeadline, o.stall); err != nil {
 			return err
 		}
 		var n int
@@ -145,4 +146,17 @@ func (o *sender) sendfile(fd int, off, nbytes int64) error {
 		}
 	}
 	return nil
+}
+
+// deadline renews a connection's deadline, but not at every call: setting it costs as much as a small read.
+type deadline struct{ set time.Time }
+
+// renew sets the deadline a stall from now if an eighth of one has passed since it was last set.
+func (d *deadline) renew(set func(time.Time) error, stall time.Duration) error {
+	now := time.Now()
+	if now.Sub(d.set) < stall/8 {
+		return nil
+	}
+	d.set = now
+	return set(now.Add(stall))
 }

@@ -19,7 +19,7 @@ import (
 type session struct {
 	srv   *server
 	conn  net.Conn     // TLS or plain
-	raw   *net.TCPConn // nil under TLS: the kernel can't send for us
+	raw   *net.TCPConn // nil where sendfile can't or shouldn't be used
 	lease string
 	out   sender
 	frame []byte
@@ -32,7 +32,7 @@ func (s *server) handle(c net.Conn) {
 	ss := &session{srv: s, conn: c}
 	if s.tls != nil {
 		ss.conn = tls.Server(c, s.tls)
-	} else if raw, ok := c.(*net.TCPConn); ok {
+	} else if raw, ok := c.(*net.TCPConn); ok && !loopback(c) {
 		ss.raw = raw
 	}
 	ss.out = sender{conn: ss.conn, raw: ss.raw, stall: s.cfg.Stall}
@@ -44,6 +44,13 @@ func (s *server) handle(c net.Conn) {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 		s.cfg.Logger.Debug("reader gone", "transport", Name, "client", c.RemoteAddr().String(), "error", err)
 	}
+}
+
+// loopback: between processes of one host the pages that sendfile passes on cost more, one by one, than the copy that
+// they save.
+func loopback(c net.Conn) bool {
+	a, ok := c.RemoteAddr().(*net.TCPAddr)
+	return ok && a.IP.IsLoopback()
 }
 
 func (ss *session) handshake() error {

@@ -122,27 +122,36 @@ func copyRow(dst, src []byte, s *rdma.Segment) {
 
 // Pack writes a segment's source bytes in order to the front of out, and gives their number.
 func Pack(out, src []byte, s *rdma.Segment) int64 {
-	p := packed(s)
+	p := SourceSide(*s)
 	Copy(out, src, &p)
 	return s.Nbytes()
 }
 
 // Unpack scatters the front of in over the destination, and gives the number of bytes used.
 func Unpack(dst, in []byte, s *rdma.Segment) int64 {
-	p := packed(s)
-	p.Src, p.Dst, p.SrcStride, p.DstStride = 0, s.Dst, p.DstStride, s.DstStride
+	p := DestSide(*s)
 	Copy(dst, in, &p)
 	return s.Nbytes()
 }
 
-// packed is the segment with a dense destination that begins at zero.
-func packed(s *rdma.Segment) rdma.Segment {
-	p := *s
-	p.Dst = 0
+// SourceSide is the segment with a dense destination that begins at zero: what the end sees that only reads.
+func SourceSide(s rdma.Segment) rdma.Segment {
+	s.Dst, s.DstStride = 0, dense(&s)
+	return s
+}
+
+// DestSide is the segment with a dense source that begins at zero: what the end sees that only writes.
+func DestSide(s rdma.Segment) rdma.Segment {
+	s.Src, s.SrcStride = 0, dense(&s)
+	return s
+}
+
+// dense is the strides of a side without gaps.
+func dense(s *rdma.Segment) (stride [3]int64) {
 	step := s.Run
 	for d := rdma.MaxRank - 1; d >= 0; d-- {
-		p.DstStride[d] = step
+		stride[d] = step
 		step *= s.N[d]
 	}
-	return p
+	return stride
 }
