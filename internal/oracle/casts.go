@@ -83,8 +83,10 @@ func planCast(from, to plan.DType, n int64, o plan.Options) (*plantest.World, *p
 	if err != nil {
 		return nil, nil, err
 	}
-	d := plan.Dest{Params: []plan.Param{{Name: "p", DType: to, Shape: []int64{n}}},
-		Copies: []plan.Copy{{Source: "x", Shape: []int64{n}, Stride: []int64{1}}}}
+	d := plan.Dest{
+		Params: []plan.Param{{Name: "p", DType: to, Shape: []int64{n}}},
+		Copies: []plan.Copy{{Source: "x", Shape: []int64{n}, Stride: []int64{1}}},
+	}
 	p, err := plan.New(t, []plan.Dest{d}, o)
 	return w, p, err
 }

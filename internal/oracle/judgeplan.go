@@ -206,13 +206,9 @@ func (j *caseJudge) verdicts() {
 		switch {
 		case k.Expect == "refused" || k.Expect == "" && !k.PureView:
 			j.expectRefusal(i, err)
-		case err != nil && k.Expect == "view_or_refused" && errors.Is(err, plan.ErrView):
+		case j.mayRefuse(k, err):
 			j.t.expected++
-		case err != nil && k.Cast == "narrowing" && errors.Is(err, plan.ErrCast):
-			j.t.expected++
-			j.gone[i] = false // judged again with leave
-		case err != nil && known && q.Covered < q.Needed && errors.Is(err, plan.ErrUncovered):
-			j.t.expected++
+			j.gone[i] = k.Cast != "narrowing" // those are judged again, with leave
 		case k.Cast == "narrowing" && err == nil && !lost:
 			j.t.wrong++
 			j.t.note("case %s copy %d: a narrowing cast was not refused", j.c.ID, i)
@@ -231,6 +227,19 @@ func (j *caseJudge) verdicts() {
 			j.t.wrong++
 			j.t.note("case %s copy %d: only %d of %d bytes are held, and it was planned", j.c.ID, i, q.Covered, q.Needed)
 		}
+	}
+}
+
+// mayRefuse reports whether the refusal of a copy that torch makes is right.
+func (j *caseJudge) mayRefuse(k *goldenCopy, err error) bool {
+	q, known := j.c.Params[k.Param]
+	switch {
+	case errors.Is(err, plan.ErrView):
+		return k.Expect == "view_or_refused"
+	case errors.Is(err, plan.ErrCast):
+		return k.Cast == "narrowing"
+	default:
+		return known && q.Covered < q.Needed && errors.Is(err, plan.ErrUncovered)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -169,7 +170,7 @@ func counts(b []byte, dt plan.DType, n int64) bool {
 	size := dt.Size()
 	for i := range n {
 		putCount(want, dt, i)
-		if string(b[i*size:(i+1)*size]) != string(want[:size]) {
+		if !bytes.Equal(b[i*size:(i+1)*size], want[:size]) {
 			return false
 		}
 	}

@@ -98,12 +98,11 @@ func (a *assembler) template(i int, next []int32) (uint32, bool) {
 		}
 		return id, true
 	}
-	row := append(a.g.row[:0], int64(class))
+	a.g.row = append(a.g.row[:0], int64(class))
 	for k := int32(i); k >= 0; k = next[k] {
-		row = append(row, int64(a.g.uses[k].geom))
+		a.g.row = append(a.g.row, int64(a.g.uses[k].geom))
 	}
-	a.g.row = row
-	n, fresh := a.several.id(row)
+	n, fresh := a.several.id(a.g.row)
 	if fresh {
 		id, ok := a.build(class, i, next)
 		if !ok {

@@ -41,15 +41,6 @@ func (b *box) overlaps(o *box) bool {
 	return true
 }
 
-func (b *box) contains(o *box) bool {
-	for d := range b.n {
-		if o.lo[d] < b.lo[d] || o.hi[d] > b.hi[d] {
-			return false
-		}
-	}
-	return true
-}
-
 // join grows b to the smallest box that holds o too.
 func (b *box) join(o *box) {
 	for d := range b.n {

@@ -204,12 +204,13 @@ func saneTensor(name string, shape []int64) error {
 	if len(shape) > maxSourceDims {
 		return fmt.Errorf("%w: %q has %d dimensions, at most %d", ErrLimit, name, len(shape), maxSourceDims)
 	}
-	n, ok := int64(1), true
+	n := int64(1)
 	for _, s := range shape {
 		if s < 0 {
 			return fmt.Errorf("%q has shape %v", name, shape)
 		}
-		if n, ok = mul(n, max(s, 1)); !ok {
+		var fits bool
+		if n, fits = mul(n, max(s, 1)); !fits {
 			return fmt.Errorf("the elements of %q%v overflow", name, shape)
 		}
 	}

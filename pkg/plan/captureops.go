@@ -95,11 +95,9 @@ func decodeTagged(raw []byte, a *Arg) error {
 		Index    []int64  `json:"index"`
 		DType    *string  `json:"dtype"`
 	}
-	if err := json.Unmarshal(raw, &t); err != nil { // nested lists, booleans: some gather
+	switch err := json.Unmarshal(raw, &t); {
+	case err != nil: // nested lists, booleans: some gather, which the operation refuses
 		a.Kind, a.Text = ArgIndex, string(raw)
-		return nil
-	}
-	switch {
 	case t.Int != nil:
 		a.Kind, a.Int = ArgInt, *t.Int
 	case t.Slice != nil:

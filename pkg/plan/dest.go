@@ -16,13 +16,14 @@ type Param struct {
 	Padded   bool    // bytes that no copy or fill names stay as they are, instead of being a hole
 }
 
-// Op is one view operation with torch's name and arguments; Arg is one of them. Package view says what
-// they mean.
-type (
-	Op      = view.Op
-	Arg     = view.Arg
-	ArgKind = view.ArgKind
-)
+// Op is one view operation with torch's name and arguments. Package view says what it means.
+type Op = view.Op
+
+// Arg is one argument of an Op.
+type Arg = view.Arg
+
+// ArgKind says which field of an Arg is meant.
+type ArgKind = view.ArgKind
 
 // The kinds of op arguments.
 const (

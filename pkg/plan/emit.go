@@ -5,8 +5,10 @@ import "slices"
 // emit writes a group into the template's columns.
 func (b *builder) emit(i uint32, g *group) {
 	t := b.t
-	r := read{slot: i, segs: uint32(len(t.segs)), scatters: uint32(len(t.scatters)), pieces: uint32(len(t.pieces)),
-		wire: g.wire(), runs: g.read.runs(len(g.read.dims)), shape: g.shape}
+	r := read{
+		slot: i, segs: uint32(len(t.segs)), scatters: uint32(len(t.scatters)), pieces: uint32(len(t.pieces)),
+		wire: g.wire(), runs: g.read.runs(len(g.read.dims)), shape: g.shape,
+	}
 	if g.shape == exactDirect {
 		b.emitSegs(&g.read, g.hits[0].use)
 		b.emitPieces(&g.hits[0].lat.walk, g.hits[0].use)

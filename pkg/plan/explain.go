@@ -94,8 +94,10 @@ func (p *Plan) explainCopies(dest, param int, e *Explanation) {
 			continue
 		}
 		index[int32(k)] = len(e.Copies)
-		e.Copies = append(e.Copies, ExplainedCopy{Copy: k, Source: c.Source, From: p.t.dtypes[source].String(),
-			View: opsString(c.Ops), Dst: d.Params[param].Offset + c.Offset*d.Params[param].DType.Size()})
+		e.Copies = append(e.Copies, ExplainedCopy{
+			Copy: k, Source: c.Source, From: p.t.dtypes[source].String(),
+			View: opsString(c.Ops), Dst: d.Params[param].Offset + c.Offset*d.Params[param].DType.Size(),
+		})
 	}
 	for i := range p.batches {
 		p.reads(i, func(pl *place) bool {
@@ -116,8 +118,10 @@ func (p *Plan) explainCopies(dest, param int, e *Explanation) {
 
 func (p *Plan) explainRead(batch int, pl *place) ExplainedRead {
 	r := pl.read
-	e := ExplainedRead{Rank: p.batches[batch].Rank, Region: pl.region, Offset: pl.offset, Batch: batch, Shape: r.shape.String(),
-		Segments: int(r.segsEnd - r.segs), Runs: r.runs, Wire: r.wire, Needed: r.needed, Staging: r.staging}
+	e := ExplainedRead{
+		Rank: p.batches[batch].Rank, Region: pl.region, Offset: pl.offset, Batch: batch, Shape: r.shape.String(),
+		Segments: int(r.segsEnd - r.segs), Runs: r.runs, Wire: r.wire, Needed: r.needed, Staging: r.staging,
+	}
 	if r.segsEnd > r.segs {
 		e.Offset += pl.tmpl.segs[r.segs].src
 	}

@@ -286,8 +286,10 @@ func TestBytesBeyondRegion(t *testing.T) {
 	w.AddShard(2, "w", plan.F32, []int64{4, 4}, []int64{0, 4, 0, 4}, nil, 32) // room for bf16 only
 	_, err := plan.Merge(w.Layouts)
 	says(t, err, plan.ErrRegion, `"w"`, "ranks [2]", "64 bytes", "of 32 bytes")
-	l := &plan.Layout{Regions: []int64{1 << 62}, Names: []string{"w"}, DTypes: []plan.DType{plan.F32}, ShapeEnd: []uint32{1}, Shapes: []int64{4},
-		Source: []uint32{0}, Region: []uint32{0}, Offset: []int64{1<<63 - 5}, Box: []int64{0, 4}}
+	l := &plan.Layout{
+		Regions: []int64{1 << 62}, Names: []string{"w"}, DTypes: []plan.DType{plan.F32}, ShapeEnd: []uint32{1}, Shapes: []int64{4},
+		Source: []uint32{0}, Region: []uint32{0}, Offset: []int64{1<<63 - 5}, Box: []int64{0, 4},
+	}
 	_, err = plan.Merge([]*plan.Layout{l})
 	says(t, err, plan.ErrRegion)
 	l.Offset[0], l.Stride = 0, []int64{1 << 62}
@@ -359,8 +361,12 @@ func TestEveryFaultIsTold(t *testing.T) {
 	bad.Ops = []plan.Op{plantest.Op("t"), plantest.Op("reshape", 8, 4)}
 	far := whole("w", 3, 8, 4)
 	far.Offset = 1
-	d := want([]plan.Param{{Name: "good", DType: plan.U8, Shape: []int64{8, 4}}, {Name: "wide", DType: plan.U8, Shape: []int64{8, 5}},
-		{Name: "copies", DType: plan.U8, Shape: []int64{8, 4}}, {Name: "far", DType: plan.U8, Shape: []int64{8, 4}}},
+	d := want([]plan.Param{
+		{Name: "good", DType: plan.U8, Shape: []int64{8, 4}},
+		{Name: "wide", DType: plan.U8, Shape: []int64{8, 5}},
+		{Name: "copies", DType: plan.U8, Shape: []int64{8, 4}},
+		{Name: "far", DType: plan.U8, Shape: []int64{8, 4}},
+	},
 		whole("w", 0, 8, 4), whole("w", 1, 8, 5), bad, far)
 	_, err := plan.New(tab, []plan.Dest{d}, plan.Options{})
 	var r *plan.Refused

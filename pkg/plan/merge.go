@@ -154,8 +154,10 @@ func (m *Merger) newSource(l *Layout, i int) uint32 {
 
 func (m *Merger) newClass(parent, rank, box, k uint32, span int64) uint32 {
 	t := m.t
-	t.classes = append(t.classes, class{parent: parent, rank: rank, box: box, k: k,
-		shape: t.classes[parent].shape, dtype: t.classes[parent].dtype})
+	t.classes = append(t.classes, class{
+		parent: parent, rank: rank, box: box, k: k,
+		shape: t.classes[parent].shape, dtype: t.classes[parent].dtype,
+	})
 	m.spans = append(m.spans, span)
 	return uint32(len(t.classes) - 1)
 }
@@ -170,8 +172,10 @@ func (m *Merger) agree(l *Layout, i int, id uint32) error {
 		}
 		return nil
 	}
-	return &Fault{Err: ErrConflict, Rank: -1, Copy: -1, Source: l.Names[i], Ranks: []int{t.ranks[t.first[id]].rank, l.Rank},
-		Detail: fmt.Sprintf("%s%v against %s%v", t.dtypes[id], shape, l.DTypes[i], l.shape(i))}
+	return &Fault{
+		Err: ErrConflict, Rank: -1, Copy: -1, Source: l.Names[i], Ranks: []int{t.ranks[t.first[id]].rank, l.Rank},
+		Detail: fmt.Sprintf("%s%v against %s%v", t.dtypes[id], shape, l.DTypes[i], l.shape(i)),
+	}
 }
 
 // sane checks a new source by itself.
@@ -332,8 +336,10 @@ func (m *Merger) shardFault(l *Layout, i int, err error) error {
 		at += len(l.shape(int(s)))
 	}
 	ndim := len(l.shape(int(l.Source[i])))
-	return &Fault{Err: err, Rank: -1, Copy: -1, Source: l.Names[l.Source[i]], Ranks: []int{l.Rank},
-		Box: slices.Clone(l.Box[2*at : 2*(at+ndim)]), Detail: fmt.Sprintf("shard %d", i)}
+	return &Fault{
+		Err: err, Rank: -1, Copy: -1, Source: l.Names[l.Source[i]], Ranks: []int{l.Rank},
+		Box: slices.Clone(l.Box[2*at : 2*(at+ndim)]), Detail: fmt.Sprintf("shard %d", i),
+	}
 }
 
 // seenBox remembers the number of a packed box: ranks list the same few over and over.
@@ -363,18 +369,17 @@ func (m *Merger) box(box, stride []int64, shape uint32) (id uint32, empty bool, 
 // newBox looks the number up. Strides that say row-major packed are dropped, so that replicas are seen as
 // equal whoever wrote them down.
 func (m *Merger) newBox(box, stride []int64, shape uint32) (id uint32, empty bool, err error) {
-	row := append(m.scratch[:0], int64(shape), int64(len(box)/2))
-	row = append(row, box...)
+	m.scratch = append(m.scratch[:0], int64(shape), int64(len(box)/2))
+	m.scratch = append(m.scratch, box...)
 	if stride != nil && !packed(box, stride) {
 		for d, st := range stride {
 			if box[2*d+1]-box[2*d] <= 1 {
-				st = 0
+				st = 0 // whatever was written there, nothing moves along it
 			}
-			row = append(row, st)
+			m.scratch = append(m.scratch, st)
 		}
 	}
-	m.scratch = row
-	id, fresh := m.boxes.id(row)
+	id, fresh := m.boxes.id(m.scratch)
 	if fresh {
 		if err := inside(box, stride, m.shapes.row(shape)); err != nil {
 			return 0, false, err

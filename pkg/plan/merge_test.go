@@ -86,8 +86,10 @@ func noteShards(l *plan.Layout, into map[string][]string) {
 func TestColumnsThatDontFit(t *testing.T) {
 	t.Parallel()
 	good := func() *plan.Layout {
-		return &plan.Layout{Rank: 4, Regions: []int64{64}, Names: []string{"w"}, DTypes: []plan.DType{plan.F32}, ShapeEnd: []uint32{2}, Shapes: []int64{4, 4},
-			Source: []uint32{0}, Region: []uint32{0}, Offset: []int64{0}, Box: []int64{0, 4, 0, 4}}
+		return &plan.Layout{
+			Rank: 4, Regions: []int64{64}, Names: []string{"w"}, DTypes: []plan.DType{plan.F32}, ShapeEnd: []uint32{2}, Shapes: []int64{4, 4},
+			Source: []uint32{0}, Region: []uint32{0}, Offset: []int64{0}, Box: []int64{0, 4, 0, 4},
+		}
 	}
 	if _, err := plan.Merge([]*plan.Layout{good()}); err != nil {
 		t.Fatal(err)

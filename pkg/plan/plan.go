@@ -145,8 +145,10 @@ func (p *Plan) Scatters(i int) iter.Seq[Scatter] {
 				s := &pl.tmpl.scatters[k]
 				b := &p.bases[pl.inst.base+uint32(s.use)]
 				types := pl.tmpl.fromTo[s.use]
-				if !yield(Scatter{Src: pl.staging + s.src, Dest: int(b.dest), Dst: b.off + s.dst, From: types[0], To: types[1],
-					Shape: s.shape, SrcStride: s.srcStr, DstStride: s.dstSt, Overflow: p.o.Overflow}) {
+				if !yield(Scatter{
+					Src: pl.staging + s.src, Dest: int(b.dest), Dst: b.off + s.dst, From: types[0], To: types[1],
+					Shape: s.shape, SrcStride: s.srcStr, DstStride: s.dstSt, Overflow: p.o.Overflow,
+				}) {
 					return false
 				}
 			}

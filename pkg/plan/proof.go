@@ -36,8 +36,10 @@ func (p *Plan) proveDest(dest int, g *gatherer, refused *Refused) {
 	if before := len(refused.Faults) + refused.More; len(wrong) > 0 {
 		j.name(wrong, got, true)
 		if len(refused.Faults)+refused.More == before {
-			refused.add(&Fault{Err: ErrProof, Rank: d.Rank, Copy: -1, Param: d.Params[j.params[wrong[0]]].Name,
-				Detail: "the segments don't write what the copies say"})
+			refused.add(&Fault{
+				Err: ErrProof, Rank: d.Rank, Copy: -1, Param: d.Params[j.params[wrong[0]]].Name,
+				Detail: "the segments don't write what the copies say",
+			})
 		}
 	}
 }
@@ -93,8 +95,10 @@ func (j *judge) name(which []int, got cover.Regions, holes bool) {
 	}
 	faults, ok := cover.Faults(j.spaces, which, got, holes, maxFaults)
 	if !ok {
-		j.refused.add(&Fault{Err: ErrHole, Rank: j.d.Rank, Param: j.d.Params[j.params[which[0]]].Name, Copy: -1,
-			Detail: "holes or overlaps, in too many runs to name them"})
+		j.refused.add(&Fault{
+			Err: ErrHole, Rank: j.d.Rank, Param: j.d.Params[j.params[which[0]]].Name, Copy: -1,
+			Detail: "holes or overlaps, in too many runs to name them",
+		})
 	}
 	for i := range faults {
 		j.refused.add(j.fault(&faults[i]))
@@ -103,8 +107,10 @@ func (j *judge) name(which []int, got cover.Regions, holes bool) {
 
 func (j *judge) fault(f *cover.Fault) *Fault {
 	q := &j.d.Params[j.params[f.Space]]
-	out := &Fault{Err: ErrHole, Rank: j.d.Rank, Param: q.Name, Copy: -1, Box: q.boxAround(f.Lo, f.Hi),
-		Detail: fmt.Sprintf("bytes [%d, %d) of %d", f.Lo, f.Hi, q.nbytes())}
+	out := &Fault{
+		Err: ErrHole, Rank: j.d.Rank, Param: q.Name, Copy: -1, Box: q.boxAround(f.Lo, f.Hi),
+		Detail: fmt.Sprintf("bytes [%d, %d) of %d", f.Lo, f.Hi, q.nbytes()),
+	}
 	if f.Times < 2 {
 		return out
 	}

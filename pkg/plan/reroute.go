@@ -71,8 +71,10 @@ func (p *Plan) unheld(batch int, source uint32, uses []use, bases []base, o *Opt
 		d := &p.dests[bases[i].dest]
 		k := int(bases[i].copy)
 		for _, h := range p.t.holes(p.t.classOf[source], o.Exclude, uses[i].walks) {
-			refused.add(&Fault{Err: ErrUncovered, Rank: d.Rank, Param: d.Params[d.Copies[k].Param].Name, Source: p.t.names[source],
-				Copy: k, Box: h, Ranks: []int{p.batches[batch].Rank}, Detail: "no other rank may serve it"})
+			refused.add(&Fault{
+				Err: ErrUncovered, Rank: d.Rank, Param: d.Params[d.Copies[k].Param].Name, Source: p.t.names[source],
+				Copy: k, Box: h, Ranks: []int{p.batches[batch].Rank}, Detail: "no other rank may serve it",
+			})
 		}
 	}
 }

@@ -14,8 +14,6 @@ type rows struct {
 	slots []uint32 // open addressing, row number + 1; 0 is free
 }
 
-func (r *rows) len() int { return len(r.end) }
-
 func (r *rows) row(id uint32) []int64 {
 	from := uint32(0)
 	if id > 0 {

@@ -29,8 +29,10 @@ const (
 	OverflowNaN       = cast.ToNaN     // NaN, as torch up to 2.12
 )
 
-var formats = [numDTypes]*cast.Format{F64: cast.F64, F32: cast.F32, F16: cast.F16, BF16: cast.BF16, F8E4M3: cast.F8E4M3,
-	F8E5M2: cast.F8E5M2, F8E4M3FNUZ: cast.F8E4M3FNUZ, F8E5M2FNUZ: cast.F8E5M2FNUZ}
+var formats = [numDTypes]*cast.Format{
+	F64: cast.F64, F32: cast.F32, F16: cast.F16, BF16: cast.BF16, F8E4M3: cast.F8E4M3,
+	F8E5M2: cast.F8E5M2, F8E4M3FNUZ: cast.F8E4M3FNUZ, F8E5M2FNUZ: cast.F8E5M2FNUZ,
+}
 
 // format returns how the type is cast; nil: never.
 func (d DType) format() *cast.Format {

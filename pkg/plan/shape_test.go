@@ -276,8 +276,10 @@ func TestExplain(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := e.String()
-	for _, s := range []string{"down BF16[256 256] of destination rank 3", "also known as tied", "source.narrow(1, 768, 256)",
-		"rank 2 region 0 @1536: spanning", "64 exact runs would cost"} {
+	for _, s := range []string{
+		"down BF16[256 256] of destination rank 3", "also known as tied", "source.narrow(1, 768, 256)",
+		"rank 2 region 0 @1536: spanning", "64 exact runs would cost",
+	} {
 		if !strings.Contains(text, s) {
 			t.Errorf("%q is not in\n%s", s, text)
 		}

@@ -99,7 +99,7 @@ func single(x uint64) uint32 {
 }
 
 func double(u uint32) uint64 {
-	if u&^(1<<31) > uint32(F32.inf()) {
+	if uint64(u&^(1<<31)) > F32.inf() {
 		return uint64(u>>31)<<63 | F64.nan
 	}
 	return math.Float64bits(float64(math.Float32frombits(u)))

@@ -40,6 +40,12 @@ func Faults(spaces []Space, which []int, got Regions, holes bool, limit int) (fa
 	return faults, true
 }
 
+// finder gathers the faults of one space.
+type finder struct {
+	space, limit int
+	faults       []Fault
+}
+
 // sweep goes over the sorted runs of a space of the given size.
 func (f *finder) sweep(runs []run, nbytes int64, holes bool) {
 	end, endID := int64(0), -1
@@ -104,11 +110,6 @@ func (r *Region) spell(space, id int, off int64, runs []run) ([]run, bool) {
 			return runs, true
 		}
 	}
-}
-
-type finder struct {
-	space, limit int
-	faults       []Fault
 }
 
 // note adds a fault, or grows the one before when it goes on where that ended.

@@ -179,7 +179,7 @@ func sortCorners(list *[]uint64) {
 			next[v>>shift&mask]++
 		}
 		at := 0
-		for i, n := range next {
+		for i, n := range &next {
 			next[i] = at
 			at += n
 		}

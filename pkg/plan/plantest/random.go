@@ -2,7 +2,6 @@ package plantest
 
 import (
 	"fmt"
-	"math/rand/v2"
 
 	"github.com/drydock-rl/drydock/pkg/plan"
 )
@@ -20,12 +19,10 @@ type Case struct {
 // Random makes the case of a seed. Most of its geometry repeats nowhere; replicas, overlaps, strided and
 // empty shards, several destinations, fused parameters and shared sources all occur.
 func Random(seed uint64) (*Case, error) {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 77)), c: &Case{World: &World{}}}
+	g := &generator{dice: dice(seed), c: &Case{World: &World{}}}
 	ranks := 1 + g.IntN(5)
-	var dtypes []plan.DType
 	for i := range 1 + g.IntN(3) {
 		dt := []plan.DType{plan.U8, plan.BF16, plan.F32, plan.I64}[g.IntN(4)]
-		dtypes = append(dtypes, dt)
 		shape := g.shape()
 		g.c.Full = append(g.c.Full, Bytes(Nelems(shape)*dt.Size(), int64(seed)*10+int64(i)))
 		g.shards(fmt.Sprintf("source%d", i), dt, shape, ranks)
@@ -44,8 +41,35 @@ func Random(seed uint64) (*Case, error) {
 	return g.c, nil
 }
 
+// dice is a small source of random numbers (splitmix64): the cases of a seed are the same everywhere.
+type dice uint64
+
+func (d *dice) next() uint64 {
+	*d += 0x9E3779B97F4A7C15
+	z := uint64(*d)
+	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+	z = (z ^ z>>27) * 0x94D049BB133111EB
+	return z ^ z>>31
+}
+
+// Int64N returns a number in [0, n).
+func (d *dice) Int64N(n int64) int64 { return int64(d.next() % uint64(n)) }
+
+// IntN returns a number in [0, n).
+func (d *dice) IntN(n int) int { return int(d.Int64N(int64(n))) }
+
+// Perm returns the numbers of [0, n) in some order.
+func (d *dice) Perm(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		k := d.IntN(i + 1)
+		out[i], out[k] = out[k], i
+	}
+	return out
+}
+
 type generator struct {
-	*rand.Rand
+	dice
 	c *Case
 }
 

@@ -7,6 +7,7 @@
 package plantest
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/drydock-rl/drydock/pkg/plan"
@@ -209,7 +210,7 @@ func (w *World) checkPieces(p *plan.Plan, i int, arenas [][]byte, staging []byte
 		var bad error
 		rows(n, stride, lies, func(src, off, run int64) {
 			src, off, run = shard.Offset+(first+src)*elsize, pc.Off+off*elsize, run*elsize
-			if string(mem[src:src+run]) != string(dst[off:off+run]) {
+			if !bytes.Equal(mem[src:src+run], dst[off:off+run]) {
 				bad = fmt.Errorf("piece [%v, %v) of %q: %d bytes at %d are not where the piece says", pc.Lo, pc.Hi, t.Name(pc.Source), run, src)
 			}
 		})
