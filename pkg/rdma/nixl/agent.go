@@ -24,11 +24,13 @@ type agent struct {
 	backend nixlsys.Backend
 	options nixlsys.Options
 
-	mu      sync.Mutex
-	regs    map[*rdma.Memory]*registration
+	meeting sync.Mutex     // held while remote agents are loaded and forgotten
 	remotes map[string]int // peers by the remote agent's name
-	peers   int
-	stuck   int // calls that didn't come back in time
+
+	mu    sync.Mutex
+	regs  map[*rdma.Memory]*registration
+	peers int
+	stuck int // calls that were left behind and haven't come back; may be -1 for a moment
 }
 
 type registration struct {
@@ -130,12 +132,11 @@ func (a *agent) drop(m *rdma.Memory, edit func(*registration)) error {
 	return nil
 }
 
-// load takes in a remote agent for one more peer. It may block.
+// load takes in a remote agent for one more peer. It may block, and then the agent's other loads with it.
 func (a *agent) load(name string, md []byte) error {
-	a.mu.Lock()
-	known := a.remotes[name] > 0
-	a.mu.Unlock()
-	if !known {
+	a.meeting.Lock()
+	defer a.meeting.Unlock()
+	if a.remotes[name] == 0 {
 		got, err := a.sys.LoadRemote(a.handle, md)
 		if err != nil {
 			return err
@@ -144,24 +145,18 @@ func (a *agent) load(name string, md []byte) error {
 			return fmt.Errorf("metadata is of agent %q, %q was announced", got, name)
 		}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.remotes[name]++
 	return nil
 }
 
 // unload forgets a remote agent when its last peer goes.
 func (a *agent) unload(name string) error {
-	a.mu.Lock()
-	a.remotes[name]--
-	last := a.remotes[name] <= 0
-	if last {
-		delete(a.remotes, name)
-	}
-	a.mu.Unlock()
-	if !last {
+	a.meeting.Lock()
+	defer a.meeting.Unlock()
+	if a.remotes[name]--; a.remotes[name] > 0 {
 		return nil
 	}
+	delete(a.remotes, name)
 	if err := a.sys.InvalidateRemote(a.handle, name); err != nil {
 		return fmt.Errorf("forget agent %s: %w", name, err)
 	}

@@ -262,5 +262,9 @@ func (p *peer) close() error {
 		return p.control.Close() // requests are in quarantine: their agent must stay
 	}
 	<-p.done
-	return errors.Join(p.rd.unload(p.agent), p.control.Close(), p.probe.Close())
+	var err error
+	if p.rd.load() >= 0 { // else another call is stuck, and this one would wait for it
+		err = p.rd.unload(p.agent)
+	}
+	return errors.Join(err, p.control.Close(), p.probe.Close())
 }

@@ -69,22 +69,13 @@ func (r *reader) leave() {
 // introduce loads a remote agent. When ctx ends first, the call is left behind and the agent gets no new peers until
 // it comes back.
 func (r *reader) introduce(ctx context.Context, name string, md []byte) error {
-	result := make(chan error, 1)
-	r.mu.Lock()
-	r.stuck++
-	r.mu.Unlock()
-	left := make(chan struct{})
+	result := make(chan error)
 	go func() {
 		err := r.agent.load(name, md)
-		r.mu.Lock()
-		r.stuck--
-		r.mu.Unlock()
 		select {
-		case <-left:
-			if err == nil {
-				_ = r.unload(name) // nobody waits for it any more
-			}
 		case result <- err:
+		case <-ctx.Done():
+			r.back(name, err)
 		}
 	}()
 	select {
@@ -94,9 +85,21 @@ func (r *reader) introduce(ctx context.Context, name string, md []byte) error {
 		}
 		return nil
 	case <-ctx.Done():
-		close(left)
+		r.mu.Lock()
+		r.stuck++
+		r.mu.Unlock()
 		return fail("load metadata", -1, rdma.ErrTimeout, context.Cause(ctx))
 	}
+}
+
+// back ends a call that nobody waits for any more.
+func (r *reader) back(name string, err error) {
+	if err == nil {
+		_ = r.unload(name) // a remote that stays known costs a little memory and harms nobody
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stuck--
 }
 
 // follow polls a request from now on.
