@@ -150,7 +150,7 @@ func (a *assembler) assign(to func(list uint32, rc rec)) {
 		t := a.p.templates[a.p.insts[i].tmpl]
 		for k := range t.reads {
 			r := &t.reads[k]
-			from := t.slots[r.slot].from
+			from := t.holders[r.slot]
 			rank := from[0].rank
 			if len(from) > 1 {
 				rank = a.lightest(from)

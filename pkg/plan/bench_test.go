@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -138,6 +139,54 @@ func inColumns(l *Layout) {
 			l.Offset = append(l.Offset, offset)
 			l.Box = append(l.Box, part...)
 			offset += nbytes
+		}
+	}
+}
+
+// BenchmarkPlanUneven plans sources of which no two are cut alike, so that nothing is worked out only once.
+func BenchmarkPlanUneven(b *testing.B) {
+	const sources, ranks, rows, cols = 2000, 16, 2048, 768
+	layouts := make([]*Layout, ranks)
+	for r := range layouts {
+		l := &Layout{Rank: r}
+		for i := range sources {
+			l.Names = append(l.Names, fmt.Sprintf("w%d", i))
+			l.DTypes = append(l.DTypes, BF16)
+			l.Shapes = append(l.Shapes, rows, cols)
+			l.ShapeEnd = append(l.ShapeEnd, uint32(len(l.Shapes)))
+			cut := func(r int) int64 {
+				if r == 0 {
+					return 0
+				}
+				return int64(r)*rows/ranks + int64(uint32(i*2654435761)>>r%127)
+			}
+			l.Source = append(l.Source, uint32(i))
+			l.Region = append(l.Region, 0)
+			l.Offset = append(l.Offset, int64(i)*rows*cols*2)
+			hi := cut(r + 1)
+			if r == ranks-1 {
+				hi = rows
+			}
+			l.Box = append(l.Box, cut(r), hi, 0, cols)
+		}
+		l.Regions = []int64{sources * rows * cols * 2}
+		layouts[r] = l
+	}
+	t, err := Merge(layouts)
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := Dest{}
+	for i := range sources {
+		d.Params = append(d.Params, Param{Name: fmt.Sprintf("w%d", i), DType: BF16, Shape: []int64{rows, cols / 4}})
+		d.Copies = append(d.Copies, Copy{Source: fmt.Sprintf("w%d", i), Param: i, Shape: []int64{rows, cols / 4}, Stride: []int64{cols / 4, 1},
+			Ops: []Op{{Name: "narrow", Args: []Arg{{Int: 1}, {Int: cols / 4}, {Int: cols / 4}}}}})
+	}
+	d.LayOut(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := New(t, []Dest{d}, Options{}); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

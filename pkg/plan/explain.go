@@ -125,7 +125,7 @@ func (p *Plan) explainRead(batch int, pl *place) ExplainedRead {
 	if r.segsEnd > r.segs {
 		e.Offset += pl.tmpl.segs[r.segs].src
 	}
-	for _, h := range pl.tmpl.slots[r.slot].from {
+	for _, h := range pl.tmpl.holders[r.slot] {
 		if rank := p.t.ranks[h.rank].rank; rank != e.Rank {
 			e.Replicas = append(e.Replicas, rank)
 		}

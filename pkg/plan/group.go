@@ -100,7 +100,7 @@ func (b *builder) settle(s *slot, g *group) []group {
 		for k := range g.hits {
 			lats := g.hits[k].lat.cut(&cell, nil)
 			for i := range lats {
-				h := newHit(g.hits[k].use, &lats[i], s)
+				h, _ := newHit(&lats[i], s, nil)
 				if len(c.hits) == 0 {
 					c = group{hits: []hit{h}, alike: true, hull: h.hull}
 				} else {
@@ -236,6 +236,9 @@ func (b *builder) choose(s *slot, g *group) {
 		p := newPattern(h.mem, h.lat.dst, elsize, slices.Clone(h.dims))
 		if len(p.dims) <= 3 || p.runs(len(p.dims)-3) <= maxSegsPerRead {
 			g.take(p, b.readCost(&p), exactDirect)
+			if g.cost <= b.leastStaged(h) {
+				return
+			}
 		}
 	}
 	exact := b.exactPattern(s, g)
@@ -257,6 +260,12 @@ func (b *builder) choose(s *slot, g *group) {
 		}
 		g.take(p, b.readCost(&p)+scatter, shape)
 	}
+}
+
+// leastStaged bounds the cost of any read of a hit through staging from below.
+func (b *builder) leastStaged(h *hit) float64 {
+	nbytes := float64(h.lat.nelems() * b.elsize())
+	return b.costs.PerSegment + b.costs.PerRun + (b.costs.PerByte+b.costs.PerStaged)*nbytes
 }
 
 // maxSegsPerRead bounds how many segments a read with more than three outer dimensions is spelled out in.

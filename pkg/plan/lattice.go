@@ -6,6 +6,7 @@ type lattice struct {
 	walk
 	at   [maxSourceDims]int64          // coordinates at index 0
 	step [maxWalk][maxSourceDims]int64 // per walk dimension
+	use  int32                         // the copy that it is a part of
 }
 
 // maxPieces bounds how many lattices one view may fall into. Only a flattened dimension sliced with a step

@@ -47,7 +47,8 @@ func (l *lattice) boxes(ndim int, u int32, out []templatePiece) []templatePiece 
 		}
 	}
 	for n := range count {
-		p := templatePiece{use: u, off: l.dst, lo: make([]int64, ndim), hi: make([]int64, ndim), stride: make([]int64, ndim)}
+		slab := make([]int64, 3*ndim)
+		p := templatePiece{use: u, off: l.dst, lo: slab[:ndim:ndim], hi: slab[ndim : 2*ndim : 2*ndim], stride: slab[2*ndim:]}
 		copy(p.lo, l.at[:ndim])
 		for _, j := range spelled {
 			i := n % l.size[j]

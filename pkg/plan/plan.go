@@ -89,7 +89,7 @@ func (p *Plan) reads(i int, yield func(pl *place) bool) {
 		pl.inst = &p.insts[rc.inst]
 		pl.tmpl = p.templates[pl.inst.tmpl]
 		pl.read = &pl.tmpl.reads[rc.read]
-		pl.shard = r.shard(pl.inst.source, pl.tmpl.slots[pl.read.slot].holder(b.rank))
+		pl.shard = r.shard(pl.inst.source, holderOn(pl.tmpl.holders[pl.read.slot], b.rank))
 		pl.region, pl.offset = r.region[pl.shard], r.offset[pl.shard]
 		pl.staging = staging
 		staging += alignStaging(pl.read.staging)
@@ -99,11 +99,11 @@ func (p *Plan) reads(i int, yield func(pl *place) bool) {
 	}
 }
 
-// holder returns which of the rank's shards of the source serves the slot.
-func (s *slot) holder(rank uint32) uint32 {
-	for i := range s.from {
-		if s.from[i].rank == rank {
-			return s.from[i].k
+// holderOn returns which of the rank's shards of the source serves a slot.
+func holderOn(from []holder, rank uint32) uint32 {
+	for i := range from {
+		if from[i].rank == rank {
+			return from[i].k
 		}
 	}
 	panic("plan: a read was given to a rank that does not hold it")

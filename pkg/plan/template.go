@@ -3,7 +3,7 @@ package plan
 // template is the plan of one source: how a sharding serves a list of uses. Sources that are cut alike and
 // used alike share it; only places differ.
 type template struct {
-	slots    []slot // of the sharding: only their holders matter here
+	holders  [][]holder // of each slot of the sharding
 	reads    []read
 	segs     []templateSeg
 	scatters []templateScatter
@@ -110,7 +110,10 @@ type builder struct {
 // build plans one source. ok is false when a view falls into more parts than are sensible.
 func (b *builder) build(s *sharding, uses []use) (t *template, ok bool) {
 	b.s, b.uses = s, uses
-	b.t = &template{slots: s.slots}
+	b.t = &template{holders: make([][]holder, len(s.slots))}
+	for i := range s.slots {
+		b.t.holders[i] = s.slots[i].from
+	}
 	for i := range uses {
 		b.t.fromTo = append(b.t.fromTo, [2]DType{uses[i].from, uses[i].to})
 	}
@@ -138,6 +141,9 @@ func (b *builder) resolve() bool {
 			out, ok := r.resolve(&b.uses[i].walks[k])
 			if !ok {
 				return false
+			}
+			for p := range out {
+				out[p].use = int32(i)
 			}
 			lats = append(lats, out...)
 		}
@@ -214,37 +220,36 @@ func (b *builder) splitAt(part *box, n int64) (dim int, step int64) {
 // are known.
 func (b *builder) cutHits(i uint32, part *box, within []hit) []hit {
 	var lats []lattice
-	var owner []int32
 	if within != nil {
 		for k := range within {
 			lats = within[k].lat.cut(part, lats)
-			for len(owner) < len(lats) {
-				owner = append(owner, within[k].use)
-			}
 		}
 	} else {
-		for u := range b.uses {
+		for u := range b.parts {
 			for p := range b.parts[u] {
 				lats = b.parts[u][p].cut(part, lats)
 			}
-			for len(owner) < len(lats) {
-				owner = append(owner, int32(u))
-			}
 		}
 	}
+	ndims := 0
+	for k := range lats {
+		ndims += lats[k].n
+	}
+	dims := make([]pdim, 0, ndims) // of all hits: one allocation instead of thousands
 	hits := make([]hit, len(lats))
 	for k := range lats {
-		hits[k] = newHit(owner[k], &lats[k], &b.s.slots[i])
+		hits[k], dims = newHit(&lats[k], &b.s.slots[i], dims)
 	}
 	return hits
 }
 
-// newHit keeps the lattice.
-func newHit(u int32, l *lattice, s *slot) hit {
-	h := hit{use: u, lat: l, hull: l.hull(s.box.n), dims: make([]pdim, 0, l.n)}
+// newHit keeps the lattice, and appends the hit's dimensions to dims.
+func newHit(l *lattice, s *slot, dims []pdim) (hit, []pdim) {
+	h := hit{use: l.use, lat: l, hull: l.hull(s.box.n)}
 	for d := range s.box.n {
 		h.mem += (h.hull.lo[d] - s.origin[d]) * s.mem[d]
 	}
+	from := len(dims)
 	for j := range l.n {
 		if l.size[j] == 1 {
 			continue
@@ -253,7 +258,8 @@ func newHit(u int32, l *lattice, s *slot) hit {
 		for d := range s.box.n {
 			dim.src += l.step[j][d] * s.mem[d]
 		}
-		h.dims = append(h.dims, dim)
+		dims = append(dims, dim)
 	}
-	return h
+	h.dims = dims[from:len(dims):len(dims)]
+	return h, dims
 }
