@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/drydock-rl/drydock/pkg/messages/protocol"
 )
 
 var (
@@ -80,7 +82,6 @@ func TestMutationsAreCaught(t *testing.T) {
 		"commit confirmed at a replica":          {m: Mutation{CommitFromReplica: true}},
 		"no fence":                               {m: Mutation{NoFence: true}},
 		"no end in the commit's place":           {m: Mutation{NoEnd: true}},
-		"purge of whatever is there":             {m: Mutation{PurgeAny: true}, from: 11700},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,5 +95,45 @@ func TestMutationsAreCaught(t *testing.T) {
 			}
 			t.Errorf("not caught in %d schedules", *mutationSchedules)
 		})
+	}
+}
+
+// TestLatePurge is the shortest form of a schedule that the simulator once found (seed
+// 1094): a purge is given up and arrives late, after it a manifest that was on its
+// way all the time. A purge of whatever is there would remove the end, and the version
+// would come back although its buffers are free.
+func TestLatePurge(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		m    Mutation
+		want protocol.Class
+	}{
+		"up to the manifest": {Mutation{}, protocol.ClassRetired},
+		"whatever is there":  {Mutation{PurgeAny: true}, protocol.ClassManifest},
+	} {
+		s := newStore()
+		key := protocol.Key{Run: 1, Version: 1}
+		place := protocol.Place{Kind: protocol.KindCommit, Key: key}
+		manifest := protocol.Intent{Verb: protocol.Put, Place: place, Body: manifestBody(key, nil), Fence: 1}
+		s.apply(manifest, 0, 0)
+		retire := &protocol.Retire{Key: key, End: protocol.Body{Class: protocol.ClassRetired}, EndTTL: endTTL}
+		look := retire.Step(protocol.Result{})
+		late, _ := c.m.perform(retire.Step(s.apply(look, 0, 0)))
+		if late.Verb != protocol.Purge {
+			t.Fatalf("%s: verb %d, want a purge", name, late.Verb)
+		}
+		res := protocol.Result{Outcome: protocol.Unknown} // it is given up
+		for in := retire.Step(res); in.Verb != protocol.Done; in = retire.Step(res) {
+			if in.Verb == protocol.Wait {
+				res = protocol.Result{Outcome: protocol.OK}
+				continue
+			}
+			res = s.apply(in, 0, 0)
+		}
+		s.apply(late, 0, 0)
+		s.apply(manifest, 0, 0)
+		if it, _ := s.read(place, 0); it.Body.Class != c.want {
+			t.Errorf("%s: %s stands in the commit's place, want %s", name, classNames[it.Body.Class], classNames[c.want])
+		}
 	}
 }

@@ -59,28 +59,6 @@ func checkDecoder(t *testing.T, name string, b []byte) {
 	}
 }
 
-func fuzzDecoder(f *testing.F, name string) {
-	payload := examples(f)[name]
-	plain, err := expand(name, payload)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(payload)
-	f.Add(plain)
-	f.Fuzz(func(t *testing.T, b []byte) { checkDecoder(t, name, b) })
-}
-
-func FuzzLayout(f *testing.F)   { fuzzDecoder(f, "layout") }
-func FuzzEndpoint(f *testing.F) { fuzzDecoder(f, "endpoint") }
-func FuzzTiles(f *testing.F)    { fuzzDecoder(f, "tiles") }
-func FuzzTable(f *testing.F)    { fuzzDecoder(f, "table") }
-func FuzzManifest(f *testing.F) { fuzzDecoder(f, "manifest") }
-func FuzzEnded(f *testing.F)    { fuzzDecoder(f, "ended") }
-func FuzzRun(f *testing.F)      { fuzzDecoder(f, "run") }
-func FuzzLease(f *testing.F)    { fuzzDecoder(f, "lease") }
-func FuzzOrder(f *testing.F)    { fuzzDecoder(f, "order") }
-func FuzzStatus(f *testing.F)   { fuzzDecoder(f, "status") }
-
 // TestDamagedPayloads damages every example in many ways, also where there is no fuzzer.
 func TestDamagedPayloads(t *testing.T) {
 	t.Parallel()
