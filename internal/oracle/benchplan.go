@@ -6,10 +6,12 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
 
+	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/plan/plantest"
 )
@@ -80,7 +82,7 @@ func benchPlan(args []string, out io.Writer) error {
 
 // peer holds what was measured for the reference planner on the same kind of machine (bench/README.md).
 var peer = map[string]string{
-	"merge": "1.9–3.1 s (with build)", "plan, one rank, strided": "58.8 s (48.3 s keeping exact segments)",
+	"encode one rank's layout": "0.55–0.65 s, 4.68 MB", "merge": "1.9–3.1 s (with build)", "plan, one rank, strided": "58.8 s (48.3 s keeping exact segments)",
 }
 
 func benchQwen(raw []byte, out io.Writer) error {
@@ -98,8 +100,11 @@ func benchQwen(raw []byte, out io.Writer) error {
 	fmt.Fprintf(out, "\nQwen3-30B-A3B: %d sources on 16 FSDP ranks, tensor parallel 4, rank 1, one goroutine\n", len(c.Sources))
 	tw := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(tw, "step\ttime\tcpu\tallocations\tMB\twire/needed\tsegments\truns\tstaging MB\tpeer")
+	layouts, err := throughWire(fsdp(c.Sources, 16), tw)
+	if err != nil {
+		return err
+	}
 	var t *plan.Table
-	layouts := fsdp(c.Sources, 16)
 	m, err := measure("merge", 5, func() (err error) { t, err = plan.Merge(layouts); return err })
 	if err != nil {
 		return err
@@ -134,8 +139,76 @@ func benchQwen(raw []byte, out io.Writer) error {
 			return err
 		}
 		m.print(tw, p)
+		if r.what == "plan, one rank, strided" {
+			if err := benchRebind(p, tw); err != nil {
+				return err
+			}
+		}
 	}
 	return tw.Flush()
+}
+
+// benchRebind measures the next version: with the layouts known, and with one rank's laid out anew.
+func benchRebind(p *plan.Plan, tw io.Writer) error {
+	m, err := measure("rebind, same layouts", 5, func() error { _, err := p.Rebind(p.Table()); return err })
+	if err != nil {
+		return err
+	}
+	m.print(tw, nil)
+	return nil
+}
+
+// throughWire sends the layouts through the codec of the control plane and returns what comes out.
+func throughWire(layouts []*plan.Layout, tw io.Writer) ([]*plan.Layout, error) {
+	blobs := make([][]byte, len(layouts))
+	total := 0
+	m, err := measure("encode one rank's layout", 5, func() (err error) { blobs[0], err = messages.EncodeLayout(onWire(layouts[0])); return err })
+	if err != nil {
+		return nil, err
+	}
+	m.print(tw, nil)
+	for i := range layouts {
+		if blobs[i], err = messages.EncodeLayout(onWire(layouts[i])); err != nil {
+			return nil, err
+		}
+		total += len(blobs[i])
+	}
+	out := make([]*plan.Layout, len(layouts))
+	what := fmt.Sprintf("decode all %d, %.2f MB", len(layouts), float64(total)/1e6)
+	m, err = measure(what, 5, func() error {
+		for i := range blobs {
+			l, err := messages.DecodeLayout(blobs[i])
+			if err != nil {
+				return err
+			}
+			out[i] = offWire(l)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.print(tw, nil)
+	return out, nil
+}
+
+// onWire and offWire convert between the codec's layout and the planner's: the same columns.
+func onWire(l *plan.Layout) *messages.Layout {
+	m := &messages.Layout{Rank: l.Rank, Regions: l.Regions, Names: l.Names, ShapeEnd: l.ShapeEnd, Shapes: l.Shapes,
+		Source: l.Source, Region: l.Region, Offset: l.Offset, Box: l.Box, Stride: l.Stride}
+	for _, d := range l.DTypes {
+		m.DTypes = append(m.DTypes, messages.DType(d))
+	}
+	return m
+}
+
+func offWire(m *messages.Layout) *plan.Layout {
+	l := &plan.Layout{Rank: m.Rank, Regions: m.Regions, Names: m.Names, ShapeEnd: m.ShapeEnd, Shapes: m.Shapes,
+		Source: m.Source, Region: m.Region, Offset: m.Offset, Box: m.Box, Stride: m.Stride}
+	for _, d := range m.DTypes {
+		l.DTypes = append(l.DTypes, plan.DType(d))
+	}
+	return l
 }
 
 // padUnwritten marks parameters that the capture leaves partly unwritten. The benchmark's capture spreads
@@ -158,7 +231,11 @@ func (m measured) print(w io.Writer, p *plan.Plan) {
 	} else {
 		fmt.Fprint(w, "\t\t\t\t")
 	}
-	fmt.Fprintf(w, "\t%s\n", peer[m.what])
+	theirs := peer[m.what]
+	if strings.HasPrefix(m.what, "decode all") {
+		theirs = "4.65 s"
+	}
+	fmt.Fprintf(w, "\t%s\n", theirs)
 }
 
 // fsdp cuts sources by rows in ceil-sized pieces, each rank's back to back in one region.
