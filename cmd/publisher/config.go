@@ -13,6 +13,7 @@ import (
 	"github.com/drydock-rl/drydock/internal/tiles"
 	"github.com/drydock-rl/drydock/internal/trainer"
 	"github.com/drydock-rl/drydock/internal/wiring"
+	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/refit"
 )
@@ -71,23 +72,32 @@ func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
 	defer func() { err = errors.Join(err, p.Close()) }()
 	publisher, err := c.publisher(ctx, p, name, shards)
 	if err != nil {
-		return err
+		return coded(err)
 	}
 	p.Log.Info("serving", "run", publisher.Run().Run, "bytes", shards.Nbytes(), "slots", c.Slots)
 	t := &trainer.Trainer{Publisher: publisher, Shards: shards, Control: p.Control, Logger: p.Log, Steps: trainer.Steps{
 		Versions: c.Versions, Interval: c.Interval, AwaitReceivers: c.AwaitReceivers, AwaitTimeout: c.AwaitTimeout, Seed: c.Seed,
 	}}
-	return t.Run(ctx, c.LeaveTimeout)
+	return coded(t.Run(ctx, c.LeaveTimeout))
+}
+
+// coded gives errors that others are the cause of their exit code: ranks that did not come, servers that did not answer.
+func coded(err error) error {
+	for _, cause := range []error{messages.ErrIncomplete, messages.ErrUnavailable, messages.ErrNoStream, messages.ErrPermission} {
+		if errors.Is(err, cause) {
+			return cli.WithCode(cli.ExitUnavailable, err)
+		}
+	}
+	return err
 }
 
 // publisher opens transports and memory, and joins the run.
 func (c *config) publisher(ctx context.Context, p *wiring.Process, name string, shards *trainer.Shards) (*refit.Publisher, error) {
 	incarnation := rdma.NewIncarnation()
-	transports, err := c.Open(c.Listen, incarnation, p.Log)
+	transports, err := c.Open(p, c.Listen, incarnation)
 	if err != nil {
 		return nil, err
 	}
-	p.Later(func() error { return wiring.Close(transports) })
 	slots, err := allocate(shards.Nbytes(), c.Slots)
 	if err != nil {
 		return nil, cli.WithCode(cli.ExitCapacity, err)

@@ -73,11 +73,10 @@ func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
 
 // receiver opens transports and arenas.
 func (c *config) receiver(p *wiring.Process, dests []plan.Dest) (*refit.Receiver, error) {
-	transports, err := c.Open(wiring.Listen{}, rdma.NewIncarnation(), p.Log)
+	transports, err := c.Open(p, wiring.Listen{}, rdma.NewIncarnation())
 	if err != nil {
 		return nil, err
 	}
-	p.Later(func() error { return wiring.Close(transports) })
 	receiver, err := refit.NewReceiver(refit.ReceiverConfig{
 		Name: c.Name, Model: c.Model, Control: p.Control, Transports: transports, Dests: dests, TP: c.TP,
 		ArenaRoot: filepath.Join(c.ArenaDir, c.Name), HugePages: c.HugePages,

@@ -18,7 +18,7 @@ type demoCommand struct {
 	Layout     string        `help:"How trainers share tensors: ${enum}." default:"fsdp" enum:"fsdp,tp,hsdp"`
 	Receivers  int           `help:"Receivers, which is the tensor-parallel size." default:"2"`
 	Versions   int           `help:"Versions to publish." default:"3"`
-	Transport  string        `help:"How bytes move: ${enum}." default:"auto" enum:"auto,tcp,local"`
+	Transport  string        `help:"How bytes move: ${enum}." default:"auto" enum:"auto,local,nixl,tcp"`
 	Seed       uint64        `help:"Seed of the generated checkpoint and of the changes between versions." default:"1"`
 	NATS       string        `help:"Use a running NATS server instead of an embedded one. What the demo makes there is removed at the end." placeholder:"URL"`
 	OTLP       string        `help:"Send all traces here too: http(s)://host:port or grpc(s)://host:port." placeholder:"URL"`
