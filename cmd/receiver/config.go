@@ -13,6 +13,7 @@ import (
 	"github.com/drydock-rl/drydock/internal/wiring"
 	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/nixl"
 	"github.com/drydock-rl/drydock/pkg/refit"
 )
 
@@ -77,11 +78,15 @@ func (c *config) receiver(p *wiring.Process, dests []plan.Dest) (*refit.Receiver
 	if err != nil {
 		return nil, err
 	}
+	var costs plan.Costs // of transports that carry strided segments
+	if c.Transport == nixl.Name {
+		costs = plan.CostsFlat
+	}
 	receiver, err := refit.NewReceiver(refit.ReceiverConfig{
 		Name: c.Name, Model: c.Model, Control: p.Control, Transports: transports, Dests: dests, TP: c.TP,
 		ArenaRoot: filepath.Join(c.ArenaDir, c.Name), HugePages: c.HugePages,
 		AllowNarrowing: c.AllowNarrowing, StagingBytes: c.StagingBytes, VerifyFloor: c.VerifyFloor, Stall: c.Stall,
-		Metrics: p.Metrics, Logger: p.Log,
+		Costs: costs, Metrics: p.Metrics, Logger: p.Log,
 		Tracer: p.Telemetry.TracerProvider.Tracer("github.com/drydock-rl/drydock/cmd/receiver"),
 	})
 	if err != nil {

@@ -72,7 +72,7 @@ func (t *Transports) openNIXL(p *Process, listen Listen, incarnation string) (rd
 	}
 	lib, err := nixl.Open(cfg)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w (make nixl fetches the library; --nixl-lib names it)", err)
 	}
 	restore, err := nixl.CaptureNoise(p.Log)
 	if err != nil {

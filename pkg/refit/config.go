@@ -31,6 +31,7 @@ type ReceiverConfig struct {
 	InstallTimeout time.Duration // of one call of the installer; default 2 min
 
 	AllowNarrowing []string      // globs of parameters that may lose precision by a cast
+	Costs          plan.Costs    // of the transports, for the choice of read shapes; default plan.CostsStrided
 	StagingBytes   int64         // memory beyond the arenas; default 256 MiB
 	Lanes          int           // batches in flight for each source rank; default 2
 	Workers        int           // batches verified and transformed at once; default the number of cores

@@ -83,7 +83,7 @@ type Publisher struct {
 	published []*messages.Publication // what each slot has committed; nil: nothing that stands
 }
 
-// NewPublisher registers the slots and joins the job's run: rank 0 takes it, the others wait for it until ctx ends.
+// NewPublisher registers the slots and joins the job's run: rank 0 takes it, the others wait for it as for a commit.
 func NewPublisher(ctx context.Context, cfg PublisherConfig) (*Publisher, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("make publisher: %w", err)
@@ -121,6 +121,8 @@ func (p *Publisher) register() error {
 }
 
 func (p *Publisher) join(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.CommitTimeout)
+	defer cancel()
 	if p.cfg.Rank == 0 {
 		p.run, err = p.cfg.Control.TakeRun(ctx, p.cfg.Job, p.cfg.World)
 	} else {

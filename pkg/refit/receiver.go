@@ -44,7 +44,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	r.staging = newRing(cfg.StagingBytes, slotBytes)
 	r.edges = newRing(edgeSlots*edgeBytes, edgeBytes)
 	r.plans = plans{dests: r.cfg.Dests, opts: plan.Options{
-		AllowNarrowing: cfg.AllowNarrowing, StagingBytes: slotBytes,
+		AllowNarrowing: cfg.AllowNarrowing, StagingBytes: slotBytes, Costs: cfg.Costs,
 	}}
 	if s := r.arenas.Serving(); s != nil {
 		r.serving = messages.Key{Run: s.Holds().Run, Version: s.Holds().Version}
