@@ -98,11 +98,7 @@ func (a *assembler) template(i int, next []int32) (uint32, bool) {
 		}
 		return id, true
 	}
-	a.g.row = append(a.g.row[:0], int64(class))
-	for k := int32(i); k >= 0; k = next[k] {
-		a.g.row = append(a.g.row, int64(a.g.uses[k].geom))
-	}
-	n, fresh := a.several.id(a.g.row)
+	n, fresh := a.several.id(a.severalRow(class, i, next))
 	if fresh {
 		id, ok := a.build(class, i, next)
 		if !ok {
@@ -112,6 +108,15 @@ func (a *assembler) template(i int, next []int32) (uint32, bool) {
 	}
 	id := a.ofSeveral[n]
 	return id, id != ^uint32(0)
+}
+
+// severalRow is what sources with several uses are told apart by: class, and the geometry of each use.
+func (a *assembler) severalRow(class uint32, i int, next []int32) []int64 {
+	a.g.row = append(a.g.row[:0], int64(class))
+	for k := int32(i); k >= 0; k = next[k] {
+		a.g.row = append(a.g.row, int64(a.g.uses[k].geom))
+	}
+	return a.g.row
 }
 
 func (a *assembler) sharding(class uint32) *sharding {

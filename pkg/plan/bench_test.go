@@ -179,8 +179,10 @@ func BenchmarkPlanUneven(b *testing.B) {
 	d := Dest{}
 	for i := range sources {
 		d.Params = append(d.Params, Param{Name: fmt.Sprintf("w%d", i), DType: BF16, Shape: []int64{rows, cols / 4}})
-		d.Copies = append(d.Copies, Copy{Source: fmt.Sprintf("w%d", i), Param: i, Shape: []int64{rows, cols / 4}, Stride: []int64{cols / 4, 1},
-			Ops: []Op{{Name: "narrow", Args: []Arg{{Int: 1}, {Int: cols / 4}, {Int: cols / 4}}}}})
+		d.Copies = append(d.Copies, Copy{
+			Source: fmt.Sprintf("w%d", i), Param: i, Shape: []int64{rows, cols / 4}, Stride: []int64{cols / 4, 1},
+			Ops: []Op{{Name: "narrow", Args: []Arg{{Int: 1}, {Int: cols / 4}, {Int: cols / 4}}}},
+		})
 	}
 	d.LayOut(0)
 	b.ReportAllocs()

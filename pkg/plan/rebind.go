@@ -38,25 +38,14 @@ func sameRanks(a, b *Table) bool {
 // keep takes over the templates of sources that are cut in the new table as in the old one. Ranks must
 // have the same numbers in both.
 func (a *assembler) keep(old *Plan) {
-	same := map[[2]uint32]bool{{0, 0}: true}
-	taken := map[uint32]uint32{}
-	next := 0
-	for i := range old.insts { // instances are in order of the first use of their source
+	same := map[[2]uint32]bool{}
+	taken := map[uint32]uint32{} // old template: new number
+	head, next := a.bySource()
+	for i := range old.insts {
 		inst := &old.insts[i]
-		name := old.t.names[inst.source]
-		id := a.p.t.index[name]
+		id := a.p.t.index[old.t.names[inst.source]]
 		class := a.p.t.classOf[id]
-		for next < len(a.g.uses) && a.g.uses[next].source != id {
-			next++
-		}
-		if next == len(a.g.uses) {
-			return
-		}
-		if !sameClass(old.t, a.p.t, old.t.classOf[inst.source], class, same) || len(old.templates[inst.tmpl].fromTo) != 1 {
-			continue
-		}
-		key := templateKey{class, a.g.uses[next].geom}
-		if _, ok := a.templates[key]; ok {
+		if head[id] < 0 || !sameClass(old.t, a.p.t, old.t.classOf[inst.source], class, same) {
 			continue
 		}
 		n, ok := taken[inst.tmpl]
@@ -65,7 +54,18 @@ func (a *assembler) keep(old *Plan) {
 			a.p.templates = append(a.p.templates, old.templates[inst.tmpl])
 			taken[inst.tmpl] = n
 		}
-		a.templates[key] = n
+		a.remember(class, int(head[id]), next, n)
+	}
+}
+
+// remember files a template under its class and the geometries of the uses from i on.
+func (a *assembler) remember(class uint32, i int, next []int32, tmpl uint32) {
+	if next[i] < 0 {
+		a.templates[templateKey{class, a.g.uses[i].geom}] = tmpl
+		return
+	}
+	if _, fresh := a.several.id(a.severalRow(class, i, next)); fresh {
+		a.ofSeveral = append(a.ofSeveral, tmpl)
 	}
 }
 
