@@ -25,7 +25,7 @@ func byName(fs []Finding) map[string]Finding {
 
 func TestEveryFindingSaysWhatItFoundAndWhatToDo(t *testing.T) {
 	t.Parallel()
-	fs := Run(context.Background(), Options{Nixl: nixl.Config{Library: "/nowhere/libnixl_capi.so"}})
+	fs := Run(t.Context(), Options{Nixl: nixl.Config{Library: "/nowhere/libnixl_capi.so"}})
 	if len(fs) != 12 {
 		t.Errorf("%d findings", len(fs))
 	}
@@ -65,7 +65,7 @@ func TestFindingsOfAnotherHost(t *testing.T) {
 		}
 	}
 	o := Options{Proc: filepath.Join(root, "proc"), Sys: filepath.Join(root, "sys"), Listen: "256.0.0.1:1", Nixl: nixl.Config{Library: "/nowhere"}}
-	got := byName(Run(context.Background(), o))
+	got := byName(Run(t.Context(), o))
 	for name, want := range map[string]string{
 		"memory": "0.0 GiB of 0.0 GiB", "huge pages": "madvise for anonymous, advise for shared", "rdma devices": "mlx5_0 (4: ACTIVE)",
 	} {
@@ -73,14 +73,14 @@ func TestFindingsOfAnotherHost(t *testing.T) {
 			t.Errorf("%+v, want %q", f, want)
 		}
 	}
-	if f := got["tcp transport"]; f.Status != Fail || Worst(Run(context.Background(), o)) != Fail {
+	if f := got["tcp transport"]; f.Status != Fail || Worst(Run(t.Context(), o)) != Fail {
 		t.Errorf("%+v", f)
 	}
 }
 
 func TestRunEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if fs := Run(ctx, Options{}); len(fs) != 0 {
 		t.Errorf("%+v", fs)

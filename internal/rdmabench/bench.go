@@ -32,8 +32,10 @@ func shapes(nbytes int64) []shape {
 	out := []shape{{"whole", rdma.Contiguous(0, 0, 0, nbytes)}}
 	for _, run := range []int64{64 << 10, 4 << 10, 384} {
 		n := nbytes / (4 * run)
-		out = append(out, shape{fmt.Sprintf("%d B of 4", run), rdma.Segment{Run: run, N: [3]int64{1, 1, n},
-			SrcStride: [3]int64{0, 0, 4 * run}, DstStride: [3]int64{0, 0, run}}})
+		out = append(out, shape{fmt.Sprintf("%d B of 4", run), rdma.Segment{
+			Run: run, N: [3]int64{1, 1, n},
+			SrcStride: [3]int64{0, 0, 4 * run}, DstStride: [3]int64{0, 0, run},
+		}})
 	}
 	return out
 }
@@ -77,7 +79,10 @@ func (b *bench) close() error {
 
 func (b *bench) run(ctx context.Context) error {
 	for _, s := range shapes(b.o.Nbytes) {
-		b.row(Row{Transport: copyName, Shape: s.name, Sources: 1}, &s.seg, func() error { copyAll(b.dst.Bytes(), b.src.Bytes(), &s.seg); return nil })
+		plain := func() error { copyAll(b.dst.Bytes(), b.src.Bytes(), &s.seg); return nil }
+		if err := b.row(Row{Transport: copyName, Shape: s.name, Sources: 1}, &s.seg, plain); err != nil {
+			return err
+		}
 		raw := newLoopback(b.dst.Bytes(), b.src.Bytes(), &s.seg)
 		if err := b.row(Row{Transport: rawName, Shape: s.name, Sources: 1}, &s.seg, raw.run); err != nil {
 			return err

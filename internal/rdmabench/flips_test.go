@@ -55,8 +55,10 @@ func newFlipRig(t *testing.T, open func(listen string) (rdma.Transport, error), 
 	rdmatest.Register(t, reader, g.arena)
 	t.Cleanup(func() { _ = reader.Close(); _ = source.Close() })
 	r := rdmatest.RemoteOf(t, rdmatest.Pair{Source: source, Incarnation: "bench-source"}, reg)
-	faulty := rdmatest.Faulty(reader, rdmatest.Fault{Kind: rdmatest.Corrupt, Rank: -1, Seed: 3,
-		Injected: func(_ int, _ rdma.Segment, at int64) { g.at = at }})
+	faulty := rdmatest.Faulty(reader, rdmatest.Fault{
+		Kind: rdmatest.Corrupt, Rank: -1, Seed: 3,
+		Injected: func(_ int, _ rdma.Segment, at int64) { g.at = at },
+	})
 	g.bad, g.replica = rdmatest.Connect(t, faulty, r), rdmatest.Connect(t, reader, r)
 	return g
 }
@@ -75,8 +77,10 @@ func (g *flipRig) slice(r *rand.Rand) (lo, hi []int64) {
 func segment(lo, hi []int64) rdma.Segment {
 	off := (lo[0]*flipCols + lo[1]) * elsize
 	const row = flipCols * elsize
-	return rdma.Segment{Src: off, Dst: off, Run: (hi[1] - lo[1]) * elsize, N: [3]int64{1, 1, hi[0] - lo[0]},
-		SrcStride: [3]int64{0, 0, row}, DstStride: [3]int64{0, 0, row}}
+	return rdma.Segment{
+		Src: off, Dst: off, Run: (hi[1] - lo[1]) * elsize, N: [3]int64{1, 1, hi[0] - lo[0]},
+		SrcStride: [3]int64{0, 0, row}, DstStride: [3]int64{0, 0, row},
+	}
 }
 
 // verify gives the boxes of the tiles in a slice that differ from their digests.

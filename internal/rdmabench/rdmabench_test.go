@@ -2,7 +2,6 @@ package rdmabench
 
 import (
 	"bytes"
-	"context"
 	"math"
 	"strings"
 	"testing"
@@ -15,8 +14,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestRunMeasuresWhatItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	var heard int
-	rep, err := Run(context.Background(), Options{Transports: []string{"local", "vmread", "tcp", "tls"}, Nbytes: 4 << 20, Times: 1,
-		Sources: []int{1, 3}, Progress: func(Row) { heard++ }})
+	rep, err := Run(t.Context(), Options{
+		Transports: []string{"local", "vmread", "tcp", "tls"}, Nbytes: 4 << 20, Times: 1,
+		Sources: []int{1, 3}, Progress: func(Row) { heard++ },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +39,10 @@ func TestFitFindsTheCostsThatMadeTheRows(t *testing.T) {
 	const alpha, beta = 3e-8, 2e-10
 	rows := []Row{{Transport: copyName, Sources: 1, Runs: 1, Nbytes: 1, Seconds: 1}}
 	for _, r := range []struct{ runs, nbytes int64 }{{1, 1 << 27}, {512, 1 << 25}, {8192, 1 << 25}, {90000, 1 << 25}} {
-		rows = append(rows, Row{Transport: "x", Sources: 1, Runs: r.runs, Nbytes: r.nbytes,
-			Seconds: alpha*float64(r.runs) + beta*float64(r.nbytes)})
+		rows = append(rows, Row{
+			Transport: "x", Sources: 1, Runs: r.runs, Nbytes: r.nbytes,
+			Seconds: alpha*float64(r.runs) + beta*float64(r.nbytes),
+		})
 	}
 	got := fit(rows)
 	if len(got) != 1 || math.Abs(got[0].Alpha/alpha-1) > 1e-6 || math.Abs(got[0].Beta/beta-1) > 1e-6 {
@@ -50,7 +53,7 @@ func TestFitFindsTheCostsThatMadeTheRows(t *testing.T) {
 func TestRunRefuses(t *testing.T) {
 	t.Parallel()
 	for _, o := range []Options{{Nbytes: 5}, {Sources: []int{0}}, {Transports: []string{"pigeon"}, Nbytes: 1 << 20, Times: 1}} {
-		if rep, err := Run(context.Background(), o); err == nil {
+		if rep, err := Run(t.Context(), o); err == nil {
 			t.Errorf("%+v gives %+v", o, rep)
 		}
 	}

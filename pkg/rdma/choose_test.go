@@ -77,13 +77,13 @@ func TestConnectTakesTheFirstThatWorksAndSaysWhyNotTheOthers(t *testing.T) {
 		{"none works", []rdma.Transport{failing("local", rdma.ErrUnavailable), failing("tcp", rdma.ErrUnreachable)}, offers, "", []string{"local", "tcp"}, rdma.ErrUnreachable},
 		{"none configured", nil, offers, "", nil, rdma.ErrUnavailable},
 	} {
-		p, choice, err := rdma.Connect(context.Background(), c.prefer, rdma.Offer{Remote: rdma.Remote{Rank: 2}, Accesses: c.offers})
+		p, choice, err := rdma.Connect(t.Context(), c.prefer, rdma.Offer{Remote: rdma.Remote{Rank: 2}, Accesses: c.offers})
 		if choice.Transport != c.taken || rdma.KindOf(err) != c.kind || len(choice.Skipped) != len(c.skipped) {
 			t.Errorf("%s: %q, %v", c.name, choice, err)
 			continue
 		}
-		if c.taken != "" && p.(stubPeer).via != c.taken {
-			t.Errorf("%s: the access handed over is of %q", c.name, p.(stubPeer).via)
+		if c.taken != "" && p != rdma.Peer(stubPeer{via: c.taken}) {
+			t.Errorf("%s: the access handed over is of %+v", c.name, p)
 		}
 		for i, s := range c.skipped {
 			if choice.Skipped[i].Transport != s || !strings.Contains(choice.String(), choice.Skipped[i].Reason.Error()) {

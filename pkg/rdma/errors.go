@@ -101,7 +101,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Is matches the error's kind.
 func (e *Error) Is(target error) bool {
-	k, ok := target.(Kind) //nolint:errorlint // a kind is a bare constant, never wrapped
+	k, ok := target.(Kind)
 	return ok && k == e.Kind
 }
 

@@ -1,7 +1,7 @@
 package local
 
 import (
-	"context"
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -42,7 +42,7 @@ func TestUnavailableTellsWhy(t *testing.T) {
 		}
 		c.edit(&r, &a)
 		r.Access.Metadata = a.encode()
-		_, err = p.Reader.Connect(context.Background(), r)
+		_, err = p.Reader.Connect(t.Context(), r)
 		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v, want %v with %q", name, err, c.kind, c.text)
 		}
@@ -101,7 +101,7 @@ func TestFallsBackToTheNextTransport(t *testing.T) {
 	p := newPair(t, rdma.Memfd)
 	r := rdmatest.RemoteOf(t, p)
 	r.Host = "elsewhere"
-	_, choice, err := rdma.Connect(context.Background(), []rdma.Transport{p.Reader}, rdma.Offer{Remote: r, Accesses: []rdma.Access{r.Access}})
+	_, choice, err := rdma.Connect(t.Context(), []rdma.Transport{p.Reader}, rdma.Offer{Remote: r, Accesses: []rdma.Access{r.Access}})
 	if !errors.Is(err, rdma.ErrUnavailable) || len(choice.Skipped) != 1 || !strings.Contains(choice.String(), "elsewhere") {
 		t.Fatalf("%v, %v", choice, err)
 	}
@@ -113,7 +113,7 @@ func FuzzDecodeAccess(f *testing.F) {
 	f.Add([]byte{accessVersion})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := decodeAccess(b)
-		if err == nil && string(a.encode()) != string(b) {
+		if err == nil && !bytes.Equal(a.encode(), b) {
 			t.Fatalf("%x decodes to %+v, which encodes otherwise", b, a)
 		}
 	})

@@ -14,7 +14,7 @@ import (
 //
 //	version u8 = 1 | sha256[32] of the rest | u32 n, control[n] | u32 n, name[n] | u32 count, count × (base u64, nbytes u64) | md
 type access struct {
-	control []byte // metadata of the control channel's tcp endpoint
+	control []byte // metadata of the control channel's tcp endpoint; empty where there is none
 	name    string // of the serving agent
 	regions []extent
 	md      []byte // the library's own

@@ -1,6 +1,7 @@
 package nixl
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os/exec"
@@ -172,7 +173,7 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	l := fakeLibrary(t)
 	reader := open(t, l, Config{Agents: 1})
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	source := open(t, l, Config{Listen: "127.0.0.1:0", Agents: 1})
 	r := rdmatest.RemoteOf(t, rdmatest.Pair{Source: source, Incarnation: source.Incarnation()})
@@ -187,7 +188,7 @@ func FuzzDecodeAccess(f *testing.F) {
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := decodeAccess(b)
-		if err == nil && string(a.encode()) != string(b) {
+		if err == nil && !bytes.Equal(a.encode(), b) {
 			t.Fatalf("%x decodes to %+v, which encodes otherwise", b, a)
 		}
 	})

@@ -2,7 +2,6 @@ package nixl
 
 import (
 	"bytes"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -52,7 +51,7 @@ func TestNoiseChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"an own line", nixlLine, strings.Repeat("x", 40<<10), ucxLine} {
-		if _, err := io.WriteString(os.Stderr, line+"\n"); err != nil {
+		if _, err := os.Stderr.WriteString(line + "\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,7 +62,7 @@ func TestNoiseChild(t *testing.T) {
 	if err := restore(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(os.Stderr, "afterwards\n"); err != nil {
+	if _, err := os.Stderr.WriteString("afterwards\n"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -64,8 +64,10 @@ func newPeer(t *Transport, rd *reader, r rdma.Remote, agent string, control rdma
 	if err != nil {
 		return nil, fail("connect", r.Rank, rdma.ErrUnavailable, err)
 	}
-	p := &peer{t: t, rd: rd, remote: r, agent: agent, control: control, probe: probe,
-		slots: make(chan struct{}, inFlight), done: make(chan struct{})}
+	p := &peer{
+		t: t, rd: rd, remote: r, agent: agent, control: control, probe: probe,
+		slots: make(chan struct{}, inFlight), done: make(chan struct{}),
+	}
 	p.wake = sync.NewCond(&p.mu)
 	p.broken, p.snap = context.WithCancel(context.Background())
 	go p.run()

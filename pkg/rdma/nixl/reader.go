@@ -22,6 +22,7 @@ type reader struct {
 	wake   *sync.Cond
 	live   []*request
 	ending bool
+	stop   chan struct{} // closed when ending is set
 	done   chan struct{}
 	ends   sync.WaitGroup // of requests that are being finished
 }
@@ -38,7 +39,7 @@ type request struct {
 }
 
 func newReader(a *agent, q *quarantine, stall time.Duration) *reader {
-	r := &reader{agent: a, quarry: q, stall: stall, done: make(chan struct{})}
+	r := &reader{agent: a, quarry: q, stall: stall, stop: make(chan struct{}), done: make(chan struct{})}
 	r.wake = sync.NewCond(&r.poll)
 	go r.run()
 	return r
@@ -132,13 +133,23 @@ func (r *reader) run() {
 		case ended:
 			cold, nap = 0, firstNap
 		case frozen:
-			time.Sleep(frozenNap)
+			r.nap(frozenNap)
 		case cold < hotPolls:
 			cold++
 		default:
-			time.Sleep(nap)
+			r.nap(nap)
 			nap = min(2*nap, longNap)
 		}
+	}
+}
+
+// nap waits between polls, or for the end.
+func (r *reader) nap(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.stop:
 	}
 }
 
@@ -195,6 +206,7 @@ func (r *reader) drop(q *request) {
 func (r *reader) close() error {
 	r.poll.Lock()
 	r.ending = true
+	close(r.stop)
 	left := len(r.live)
 	r.wake.Broadcast()
 	r.poll.Unlock()

@@ -21,9 +21,10 @@ func TestLibraryLeavesSignalsToTheRuntime(t *testing.T) {
 			t.Errorf("recovered %v", err)
 		}
 	}()
-	var p *Transport
-	t.Log(p.cfg.Plugin)
+	t.Log(pluginOf(nil))
 }
+
+func pluginOf(t *Transport) string { return t.cfg.Plugin }
 
 // caught is the mask of signals with a handler.
 func caught(t *testing.T) string {

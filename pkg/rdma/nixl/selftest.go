@@ -81,11 +81,16 @@ func selfRead(source, reader *agent, m *rdma.Memory) (ended bool, err error) {
 		return true, err
 	}
 	st := reader.sys.Post(reader.handle, h)
-	for end := time.Now().Add(selfTestTime); st == nixlsys.InProgress; st = reader.sys.Status(reader.handle, h) {
-		if time.Now().After(end) {
+	deadline := time.NewTimer(selfTestTime)
+	defer deadline.Stop()
+	tick := time.NewTicker(firstNap)
+	defer tick.Stop()
+	for ; st == nixlsys.InProgress; st = reader.sys.Status(reader.handle, h) {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
 			return false, fmt.Errorf("the self-test's read is in progress after %v", selfTestTime)
 		}
-		time.Sleep(firstNap)
 	}
 	if st != nixlsys.Success {
 		return true, errors.Join(fmt.Errorf("the self-test's read: %w", st), reader.sys.Free(reader.handle, h))

@@ -42,7 +42,7 @@ func TestSoak(t *testing.T) {
 	for i := range 3 {
 		wg.Go(func() { soakReader(t, p.Reader, remote, src, uint64(i), &stop, &reads) })
 	}
-	time.Sleep(*soak)
+	<-time.After(*soak)
 	stop.Store(true)
 	wg.Wait()
 	t.Logf("%d reads in %v", reads.Load(), *soak)
@@ -54,7 +54,7 @@ const rigBytes = 4 << 20
 func churn(stop *atomic.Bool) {
 	var keep [64][]byte
 	for i := 0; !stop.Load(); i++ {
-		keep[i%len(keep)] = make([]byte, 1+i%100_000)
+		keep[i%len(keep)] = make([]byte, 1+i%100_000+len(keep[(i+1)%len(keep)])%7)
 		if i%1000 == 0 {
 			runtime.GC()
 		}

@@ -55,8 +55,10 @@ func (l *Library) New(cfg Config) (*Transport, error) {
 }
 
 func (t *Transport) start() (err error) {
-	t.control, err = tcp.New(tcp.Config{Listen: t.cfg.Listen, Advertise: t.cfg.Advertise, Secure: t.cfg.Secure,
-		Incarnation: t.cfg.Incarnation, Conns: 1, Stall: t.cfg.Stall, Handshake: min(t.cfg.Stall, 5*time.Second), Logger: t.cfg.Logger})
+	t.control, err = tcp.New(tcp.Config{
+		Listen: t.cfg.Listen, Advertise: t.cfg.Advertise, Secure: t.cfg.Secure,
+		Incarnation: t.cfg.Incarnation, Conns: 1, Stall: t.cfg.Stall, Handshake: min(t.cfg.Stall, 5*time.Second), Logger: t.cfg.Logger,
+	})
 	if err != nil {
 		return err
 	}
@@ -165,13 +167,7 @@ func (t *Transport) Connect(ctx context.Context, r rdma.Remote) (rdma.Peer, erro
 	if err != nil {
 		return nil, no(rdma.ErrRefused, err)
 	}
-	c := r
-	c.Access = rdma.Access{Transport: tcp.Name, Metadata: a.control}
-	c.Regions = make([]rdma.RemoteRegion, len(r.Regions))
-	for i := range c.Regions {
-		c.Regions[i].Nbytes = 1
-	}
-	control, err := t.control.Connect(ctx, c)
+	control, err := t.connectControl(ctx, r, a.control)
 	if err != nil {
 		return nil, no(rdma.KindOf(err), fmt.Errorf("control channel: %w", err))
 	}
@@ -181,6 +177,31 @@ func (t *Transport) Connect(ctx context.Context, r rdma.Remote) (rdma.Peer, erro
 	}
 	return p, nil
 }
+
+// connectControl connects to the shadows of the regions. An endpoint without a control channel, as a publisher in
+// another language may be, is only asked by the library itself: its death shows when a read fails, no sooner.
+func (t *Transport) connectControl(ctx context.Context, r rdma.Remote, metadata []byte) (rdma.Peer, error) {
+	if len(metadata) == 0 {
+		return uncontrolled{}, nil
+	}
+	r.Access = rdma.Access{Transport: tcp.Name, Metadata: metadata}
+	shadows := make([]rdma.RemoteRegion, len(r.Regions))
+	for i := range shadows {
+		shadows[i].Nbytes = 1
+	}
+	r.Regions = shadows
+	return t.control.Connect(ctx, r)
+}
+
+// uncontrolled stands for a control channel that isn't there.
+type uncontrolled struct{}
+
+func (uncontrolled) Read(*rdma.Memory, []rdma.Segment) (rdma.Transfer, error) {
+	return uncontrolled{}, nil
+}
+func (uncontrolled) Wait(context.Context) error { return nil }
+func (uncontrolled) Abort()                     {}
+func (uncontrolled) Close() error               { return nil }
 
 // join introduces a reading agent to the remote one and starts the peer.
 func (t *Transport) join(ctx context.Context, r rdma.Remote, a *access, control rdma.Peer) (*peer, error) {

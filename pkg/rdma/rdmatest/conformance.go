@@ -224,7 +224,7 @@ func lyingTable(t *testing.T, f Factory) {
 	lie.Regions = append([]rdma.RemoteRegion(nil), g.remote.Regions...)
 	lie.Regions[1].Nbytes *= 2
 	lie.Regions = append(lie.Regions, rdma.RemoteRegion{Base: lie.Regions[0].Base, Nbytes: 100})
-	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), Deadline)
 	defer cancel()
 	p, err := g.Reader.Connect(ctx, lie)
 	if err != nil {
@@ -248,7 +248,7 @@ func staleIncarnation(t *testing.T, f Factory) {
 	g := newRig(t, f)
 	old := g.remote
 	old.Incarnation = "somebody-else"
-	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), Deadline)
 	defer cancel()
 	if _, err := g.Reader.Connect(ctx, old); !errors.Is(err, rdma.ErrStale) {
 		t.Fatalf("connect: %v, want stale", err)
@@ -264,7 +264,7 @@ func damagedAccess(t *testing.T, f Factory) {
 	try := func(what string, a rdma.Access) {
 		bad := g.remote
 		bad.Access = a
-		ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+		ctx, cancel := context.WithTimeout(t.Context(), Deadline)
 		defer cancel()
 		p, err := g.Reader.Connect(ctx, bad)
 		if err == nil {

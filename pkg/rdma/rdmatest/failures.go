@@ -33,6 +33,7 @@ func (f FailureSuite) Run(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
+		{"several sources, several readers", f.several},
 		{"killed before the connect", f.killedBefore},
 		{"killed after the connect", f.killedAfter},
 		{"killed in mid-read", f.killedInRead},
@@ -78,6 +79,31 @@ func connectSoon(tr rdma.Transport, r rdma.Remote) (rdma.Peer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 	defer cancel()
 	return tr.Connect(ctx, r)
+}
+
+// several: each of two readers reads from each of three sources at once.
+func (f FailureSuite) several(t *testing.T) {
+	sources := []*Source{StartSource(t, f.Spec), StartSource(t, f.Spec), StartSource(t, f.Spec)}
+	var live []rdma.Transfer
+	var dsts []*rdma.Memory
+	for range 2 {
+		reader := f.Reader(t)
+		for _, s := range sources {
+			dst := f.dst(t)
+			tr, err := Connect(t, reader, s.Remote).Read(dst, wholeRegion)
+			if err != nil {
+				t.Fatal(err)
+			}
+			live, dsts = append(live, tr), append(dsts, dst)
+		}
+	}
+	for i, tr := range live {
+		if err := Wait(tr); err != nil {
+			t.Errorf("read %d: %v", i, err)
+		} else if !bytes.Equal(dsts[i].Bytes(), sources[i%3].Bytes(0)) {
+			t.Errorf("read %d: wrong bytes and no error", i)
+		}
+	}
 }
 
 func (f FailureSuite) killedBefore(t *testing.T) {

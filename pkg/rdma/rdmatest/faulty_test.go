@@ -46,8 +46,10 @@ var whole = []rdma.Segment{{Region: 0, Run: 10, N: [3]int64{1, 5, 100}, SrcStrid
 func TestCorruptFlipsOneBitAndTellsWhere(t *testing.T) {
 	t.Parallel()
 	var at []int64
-	peer, src, dst := faultyRig(t, rdmatest.Fault{Kind: rdmatest.Corrupt, Rank: -1, After: 1, Count: 1, Seed: 5,
-		Injected: func(_ int, _ rdma.Segment, i int64) { at = append(at, i) }})
+	peer, src, dst := faultyRig(t, rdmatest.Fault{
+		Kind: rdmatest.Corrupt, Rank: -1, After: 1, Count: 1, Seed: 5,
+		Injected: func(_ int, _ rdma.Segment, i int64) { at = append(at, i) },
+	})
 	for i, want := range []int{0, 1, 0} {
 		if err := rdmatest.Read(peer, dst, whole); err != nil {
 			t.Fatal(err)
@@ -97,7 +99,7 @@ func TestStallHoldsUntilAborted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 	defer cancel()
 	if err := tr.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || rdma.KindOf(err) != 0 {
 		t.Fatalf("wait: %v", err)
@@ -116,7 +118,7 @@ func TestVanish(t *testing.T) {
 	p := inprocPair(t)
 	reader := rdmatest.Faulty(p.Reader, rdmatest.Fault{Kind: rdmatest.Vanish, Rank: -1, Count: 1})
 	r := rdmatest.RemoteOf(t, p)
-	if _, err := reader.Connect(context.Background(), r); !errors.Is(err, rdma.ErrUnreachable) {
+	if _, err := reader.Connect(t.Context(), r); !errors.Is(err, rdma.ErrUnreachable) {
 		t.Fatalf("first connect: %v", err)
 	}
 	rdmatest.Connect(t, reader, r)

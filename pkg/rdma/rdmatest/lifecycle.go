@@ -36,7 +36,7 @@ func endOfWait(t *testing.T, f Factory) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := tr.Wait(ctx); err != nil && (!errors.Is(err, context.Canceled) || rdma.KindOf(err) != 0) {
 		t.Fatalf("wait under an ended context: %v", err)
@@ -114,7 +114,7 @@ func sourceClosed(t *testing.T, f Factory) {
 	if k := rdma.KindOf(err); k != rdma.ErrReset && k != rdma.ErrRefused && k != rdma.ErrUnreachable {
 		t.Errorf("read after the source's end: %v, want reset, refused or unreachable", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), Deadline)
 	defer cancel()
 	_, err = g.Reader.Connect(ctx, g.remote)
 	if k := rdma.KindOf(err); k != rdma.ErrUnreachable && k != rdma.ErrStale && k != rdma.ErrRefused {
@@ -132,7 +132,7 @@ func closedEnds(t *testing.T, f Factory) {
 	if _, err := g.peer.Read(g.dst, []rdma.Segment{rdma.Contiguous(0, 0, 0, 1)}); !errors.Is(err, rdma.ErrRefused) {
 		t.Errorf("read through a closed transport: %v, want refused", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), Deadline)
 	defer cancel()
 	if p, err := g.Reader.Connect(ctx, g.remote); !errors.Is(err, rdma.ErrRefused) {
 		t.Errorf("connect through a closed transport: %v, %v, want refused", p, err)

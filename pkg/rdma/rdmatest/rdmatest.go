@@ -52,15 +52,9 @@ func AllocAs(t testing.TB, nbytes int64, seed uint64, o rdma.AllocOptions) *rdma
 // CloseMemory closes m and fails the test if somebody still holds it after a while.
 func CloseMemory(t testing.TB, m *rdma.Memory) {
 	t.Helper()
-	for end := time.Now().Add(Deadline); ; time.Sleep(time.Millisecond) {
-		err := m.Close()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Errorf("memory is still held: %v", err)
-			return
-		}
+	var err error
+	if !Eventually(func() bool { err = m.Close(); return err == nil }) {
+		t.Errorf("memory is still held: %v", err)
 	}
 }
 
@@ -149,7 +143,7 @@ func Register(t testing.TB, tr rdma.Transport, m *rdma.Memory) rdma.Region {
 // Connect connects within the deadline or fails the test; the peer is closed by a cleanup.
 func Connect(t testing.TB, tr rdma.Transport, r rdma.Remote) rdma.Peer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), Deadline)
 	defer cancel()
 	p, err := tr.Connect(ctx, r)
 	if err != nil {
@@ -177,4 +171,21 @@ func Wait(tr rdma.Transfer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
 	return tr.Wait(ctx)
+}
+
+// Eventually asks until cond holds, and says whether it did within the deadline. It is for states of the kernel and of
+// other processes, which send no event.
+func Eventually(cond func() bool) bool {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	deadline := time.NewTimer(Deadline)
+	defer deadline.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return false
+		}
+	}
+	return true
 }

@@ -182,13 +182,11 @@ func (s *Source) Thaw() { s.signal(syscall.SIGCONT, "RSD") }
 // signal waits until the kernel shows the process in one of the states.
 func (s *Source) signal(sig syscall.Signal, states string) {
 	_ = s.cmd.Process.Signal(sig)
-	for end := time.Now().Add(Deadline); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	Eventually(func() bool {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
 		_, rest, ok := strings.Cut(string(b), ") ")
-		if err != nil || ok && strings.ContainsAny(rest[:1], states) {
-			return
-		}
-	}
+		return err != nil || ok && strings.ContainsAny(rest[:1], states)
+	})
 }
 
 // Withdraw closes a region in the process.

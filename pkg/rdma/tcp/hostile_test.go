@@ -23,9 +23,26 @@ func served(t *testing.T, edit func(*Config)) (s, r *Transport, remote rdma.Remo
 	m := rdmatest.Alloc(t, 4<<20, 1)
 	dst = rdmatest.Alloc(t, 4<<20, 2)
 	reg := rdmatest.Register(t, p.Source, m)
-	s, r = p.Source.(*Transport), p.Reader.(*Transport)
+	s, r = transportOf(t, p.Source), transportOf(t, p.Reader)
 	t.Cleanup(func() { _ = errors.Join(r.Close(), s.Close()) })
 	return s, r, rdmatest.RemoteOf(t, p, reg), dst
+}
+
+func transportOf(t *testing.T, tr rdma.Transport) *Transport {
+	t.Helper()
+	own, ok := tr.(*Transport)
+	if !ok {
+		t.Fatalf("%T", tr)
+	}
+	return own
+}
+
+func closeWrite(c net.Conn) error {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return fmt.Errorf("%T", c)
+	}
+	return t.CloseWrite()
 }
 
 func dial(t *testing.T, s *Transport) net.Conn {
@@ -88,7 +105,9 @@ func TestServerHangsUpOnNonsense(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b == nil {
-			_ = c.(*net.TCPConn).CloseWrite()
+			if err := closeWrite(c); err != nil {
+				t.Fatal(err)
+			}
 		}
 		hangsUp(t, what, c)
 	}
@@ -135,16 +154,13 @@ func TestSlowAndVanishedReadersCostTheOthersNothing(t *testing.T) {
 		}
 	}
 	hangsUp(t, "silent", silent)
-	for end := time.Now().Add(rdmatest.Deadline); ; time.Sleep(5 * time.Millisecond) {
+	left := func() int {
 		s.server.mu.Lock()
-		n := len(s.server.conns)
-		s.server.mu.Unlock()
-		if n <= 4 { // the honest reader's
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d connections are left", n)
-		}
+		defer s.server.mu.Unlock()
+		return len(s.server.conns)
+	}
+	if !rdmatest.Eventually(func() bool { return left() <= 4 }) { // the honest reader's
+		t.Fatalf("%d connections are left", left())
 	}
 }
 
@@ -155,7 +171,7 @@ func TestGreedyClientIsLimited(t *testing.T) {
 		prove(t, s)
 	}
 	hangsUp(t, "fourth connection", dial(t, s))
-	ctx, cancel := context.WithTimeout(context.Background(), rdmatest.Deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Deadline)
 	defer cancel()
 	if p, err := r.Connect(ctx, remote); rdma.KindOf(err) == 0 {
 		t.Fatalf("fourth reader: %v, %v", p, err)
@@ -174,7 +190,7 @@ func TestLeaseIsAskedForAtTheConnectAndAtEachRequest(t *testing.T) {
 			return nil
 		}
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), rdmatest.Deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Deadline)
 	defer cancel()
 	if _, err := r.Connect(ctx, remote); !errors.Is(err, rdma.ErrRefused) || !strings.Contains(err.Error(), "lease") {
 		t.Fatalf("without a lease: %v", err)
@@ -285,7 +301,7 @@ func TestPortOfSomebodyElse(t *testing.T) {
 	b[5] ^= 1 // another token
 	forged := remote
 	forged.Access.Metadata = b
-	ctx, cancel := context.WithTimeout(context.Background(), rdmatest.Deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Deadline)
 	defer cancel()
 	if _, err := r.Connect(ctx, forged); !errors.Is(err, rdma.ErrRefused) {
 		t.Errorf("wrong capability: %v", err)
@@ -318,7 +334,7 @@ func TestPinnedCertificate(t *testing.T) {
 	a := s.server.access
 	a.pin[0] ^= 1
 	remote.Access.Metadata = a.encode()
-	ctx, cancel := context.WithTimeout(context.Background(), rdmatest.Deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Deadline)
 	defer cancel()
 	if _, err := r.Connect(ctx, remote); !errors.Is(err, rdma.ErrStale) {
 		t.Errorf("another certificate: %v", err)
@@ -329,7 +345,7 @@ func TestLoopbackOfAnotherHostIsNotTried(t *testing.T) {
 	t.Parallel()
 	_, r, remote, _ := served(t, nil)
 	remote.Host = "another"
-	if _, err := r.Connect(context.Background(), remote); !errors.Is(err, rdma.ErrUnreachable) || !strings.Contains(err.Error(), "loopback") {
+	if _, err := r.Connect(t.Context(), remote); !errors.Is(err, rdma.ErrUnreachable) || !strings.Contains(err.Error(), "loopback") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -28,13 +28,14 @@ type server struct {
 
 	mu      sync.Mutex
 	closed  bool
+	stop    chan struct{}       // closed with it
 	conns   map[net.Conn]string // to the client's address
 	clients map[string]int      // connections by address
 	running sync.WaitGroup
 }
 
 func listen(cfg *Config, regions *registry.Registry) (*server, error) {
-	s := &server{cfg: cfg, regions: regions, conns: map[net.Conn]string{}, clients: map[string]int{}}
+	s := &server{cfg: cfg, regions: regions, conns: map[net.Conn]string{}, clients: map[string]int{}, stop: make(chan struct{})}
 	_, _ = rand.Read(s.access.token[:]) // documented never to fail
 	if err := s.secure(); err != nil {
 		return nil, err
@@ -96,7 +97,9 @@ func (s *server) accept() {
 		}
 		if err != nil {
 			s.cfg.Logger.Warn("accept reader", "transport", Name, "error", err)
-			time.Sleep(10 * time.Millisecond)
+			if s.pause() {
+				return
+			}
 			continue
 		}
 		if err := s.admit(c); err != nil {
@@ -108,6 +111,18 @@ func (s *server) accept() {
 			defer s.leave(c)
 			s.handle(c)
 		})
+	}
+}
+
+// pause waits a little, and says whether the server was closed meanwhile.
+func (s *server) pause() bool {
+	timer := time.NewTimer(10 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return false
+	case <-s.stop:
+		return true
 	}
 }
 
@@ -149,6 +164,7 @@ func (s *server) close() error {
 		return nil
 	}
 	s.closed = true
+	close(s.stop)
 	for c := range s.conns {
 		_ = c.Close()
 	}

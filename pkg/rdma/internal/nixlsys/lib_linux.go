@@ -133,6 +133,9 @@ func call(fn uintptr, args ...uintptr) Status {
 	return status(r)
 }
 
+// drop makes a call whose answer can't be acted upon: it frees something that is there.
+func drop(fn, arg uintptr) { _, _, _ = purego.SyscallN(fn, arg) }
+
 // agentConfig is the C struct: 40 bytes on both architectures.
 type agentConfig struct {
 	progress, listen bool
@@ -170,7 +173,7 @@ func (l *Library) LocalMetadata(a Agent) ([]byte, error) {
 	if err := call(l.getLocalMD, uintptr(a), uintptr(unsafe.Pointer(&p)), uintptr(unsafe.Pointer(&n))).err(); err != nil {
 		return nil, err
 	}
-	defer purego.SyscallN(l.free, p)
+	defer drop(l.free, p)
 	if p == 0 || n == 0 || n > maxMetadata {
 		return nil, fmt.Errorf("metadata of %d bytes, 1 to %d expected", n, maxMetadata)
 	}
@@ -186,7 +189,7 @@ func (l *Library) LoadRemote(a Agent, md []byte) (string, error) {
 	var name uintptr
 	err := call(l.loadRemoteMD, uintptr(a), uintptr(unsafe.Pointer(&md[0])), uintptr(len(md)), uintptr(unsafe.Pointer(&name))).err()
 	if name != 0 {
-		defer purego.SyscallN(l.free, name)
+		defer drop(l.free, name)
 	}
 	if err != nil {
 		return "", err
@@ -209,7 +212,7 @@ func (l *Library) Plugins(a Agent) ([]string, error) {
 	if err := call(l.getPlugins, uintptr(a), uintptr(unsafe.Pointer(&list))).err(); err != nil {
 		return nil, err
 	}
-	defer call(l.destroyList, list)
+	defer drop(l.destroyList, list)
 	if err := call(l.listSize, list, uintptr(unsafe.Pointer(&n))).err(); err != nil {
 		return nil, err
 	}
@@ -234,7 +237,7 @@ func (l *Library) NewBackend(a Agent, plugin string, params map[string]string) (
 	if err != nil {
 		return 0, 0, err
 	}
-	defer call(l.destroyParams, uintptr(p))
+	defer drop(l.destroyParams, uintptr(p))
 	var b Backend
 	if err := call(l.createBackend, uintptr(a), uintptr(unsafe.Pointer(&cname[0])), uintptr(p), uintptr(unsafe.Pointer(&b))).err(); err != nil {
 		return 0, 0, err
@@ -270,10 +273,10 @@ func (l *Library) newParams(params map[string]string) (Params, error) {
 // FreeBackend lets go of a backend's handles. The backend itself ends with its agent.
 func (l *Library) FreeBackend(b Backend, o Options) {
 	if o != 0 {
-		call(l.freeOptions, uintptr(o))
+		drop(l.freeOptions, uintptr(o))
 	}
 	if b != 0 {
-		call(l.destroyBackend, uintptr(b))
+		drop(l.destroyBackend, uintptr(b))
 	}
 }
 
@@ -283,7 +286,7 @@ func (l *Library) regList(t MemType, d Desc) (RegList, error) {
 		return 0, err
 	}
 	if err := call(l.regAdd, uintptr(list), uintptr(d.Addr), uintptr(d.Nbytes), uintptr(d.Device), 0, 0).err(); err != nil {
-		call(l.destroyReg, uintptr(list))
+		drop(l.destroyReg, uintptr(list))
 		return 0, err
 	}
 	return list, nil
@@ -308,7 +311,7 @@ func (l *Library) withReg(t MemType, d Desc, f func(RegList) Status) error {
 	if err != nil {
 		return err
 	}
-	defer call(l.destroyReg, uintptr(list))
+	defer drop(l.destroyReg, uintptr(list))
 	return f(list).err()
 }
 
@@ -329,7 +332,7 @@ func (l *Library) NewXferList(t MemType, descs []Desc) (XferList, error) {
 }
 
 // FreeXferList frees a list; requests made of it live on.
-func (l *Library) FreeXferList(list XferList) { call(l.destroyXfer, uintptr(list)) }
+func (l *Library) FreeXferList(list XferList) { drop(l.destroyXfer, uintptr(list)) }
 
 // NewRead makes a request that reads the remote runs into the local ones, pairwise.
 func (l *Library) NewRead(a Agent, local, remote XferList, from string, o Options) (Request, error) {

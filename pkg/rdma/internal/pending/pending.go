@@ -40,8 +40,10 @@ func New(live *Set, transport string, rank int, dst *rdma.Memory, parts int, onA
 	if err != nil {
 		return nil, &rdma.Error{Kind: rdma.ErrRefused, Op: "read", Transport: transport, Rank: rank, Err: err}
 	}
-	t := &Transfer{transport: transport, rank: rank, release: release, left: parts, start: time.Now(),
-		done: make(chan struct{}), abort: make(chan struct{})}
+	t := &Transfer{
+		transport: transport, rank: rank, release: release, left: parts, start: time.Now(),
+		done: make(chan struct{}), abort: make(chan struct{}),
+	}
 	if onAbort != nil {
 		t.onAbort = func() { onAbort(t) }
 	}
