@@ -97,6 +97,8 @@ type checker struct {
 	spaces      []Space
 	grids       []grid // of spaces with strided regions; the others have no pitch
 	plus, minus []uint64
+	pending     Region  // a strided region that the next one may go on; none if NDim is 0
+	pendingAt   int     // its space
 	strided     []int64 // records: space and flip, offset, run, number of dimensions, (n, stride) of each
 	last        [2]int  // the spaces of the regions before
 }
@@ -172,15 +174,51 @@ func (c *checker) collect(regions Regions, flip bool) (stray int) {
 			stray = id
 			return false
 		case r.NDim > 0:
-			c.keep(i, flip, r)
-		case flip:
-			c.plus, c.minus = append(c.plus, uint64(end)), append(c.minus, uint64(r.Off))
+			c.strides(i, flip, r)
 		default:
-			c.plus, c.minus = append(c.plus, uint64(r.Off)), append(c.minus, uint64(end))
+			c.run(flip, r.Off, end)
 		}
 		return true
 	})
+	c.flush(flip)
 	return stray
+}
+
+// run notes the ends of a single run.
+func (c *checker) run(flip bool, lo, hi int64) {
+	if flip {
+		lo, hi = hi, lo
+	}
+	c.plus, c.minus = append(c.plus, uint64(lo)), append(c.minus, uint64(hi))
+}
+
+// strides notes a strided region. Columns that follow each other, as blocks of columns of one tensor do,
+// are taken as one region, which often is a single run.
+func (c *checker) strides(space int, flip bool, r *Region) {
+	p := &c.pending
+	if p.NDim == r.NDim && space == c.pendingAt && p.Off+p.Run == r.Off && slices.Equal(p.N[:p.NDim], r.N[:r.NDim]) && slices.Equal(p.Stride[:p.NDim], r.Stride[:r.NDim]) {
+		p.Run += r.Run
+		return
+	}
+	c.flush(flip)
+	p.Off, p.Run, p.NDim = r.Off, r.Run, r.NDim
+	copy(p.N[:], r.N[:r.NDim])
+	copy(p.Stride[:], r.Stride[:r.NDim])
+	c.pendingAt = space
+}
+
+func (c *checker) flush(flip bool) {
+	p := &c.pending
+	if p.NDim == 0 {
+		return
+	}
+	p.settle()
+	if p.NDim == 0 {
+		c.run(flip, p.Off, p.Off+p.Run)
+	} else {
+		c.keep(c.pendingAt, flip, p)
+	}
+	p.NDim = 0
 }
 
 // refine gives the spaces with strided regions their grids, and moves their single runs over to them.
