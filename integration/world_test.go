@@ -151,10 +151,17 @@ func key(version uint64) messages.Key { return messages.Key{Run: 1, Version: ver
 // open lets the publishers go on past a version, as soon as the real receivers serve it too.
 func (w *world) open(version uint64) {
 	w.t.Helper()
-	err := w.eye.PutStatus(w.ctx, "gate", messages.Status{Role: messages.RoleReceiver, Serving: key(version), Updated: time.Now()})
-	if err != nil {
-		w.t.Fatal(err)
+	eventually(w.t, fmt.Sprintf("the gate is open for what comes after version %d", version), func() (bool, string) {
+		err := w.eye.PutStatus(w.ctx, "gate", messages.Status{Role: messages.RoleReceiver, Serving: key(version), Updated: time.Now()})
+		return err == nil, errText(err)
+	})
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
 	}
+	return err.Error()
 }
 
 // awaitCommit waits until a version is the newest committed one.
