@@ -38,7 +38,7 @@ type config struct {
 	Interval       time.Duration `help:"Pause between versions." default:"1s"`
 	AwaitReceivers int           `help:"Receivers that must serve a version before the next is made." default:"0"`
 	AwaitTimeout   time.Duration `help:"Longest wait for receivers without any of them getting on." default:"2m"`
-	CommitTimeout  time.Duration `help:"Longest wait for the other ranks to publish their part of a version; then it is ended by name." default:"10m"`
+	CommitTimeout  time.Duration `help:"Longest wait for the other ranks: to take the run, and to publish their part of a version, which is then ended by name." default:"10m"`
 	DrainTimeout   time.Duration `help:"Longest wait for the readers of a version whose buffer is needed again." default:"10m"`
 	LeaveTimeout   time.Duration `help:"Longest wait for readers when stopped." default:"20s"`
 	Seed           uint64        `help:"Seed of the changes that each version makes to the values." default:"1"`
@@ -83,7 +83,9 @@ func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
 
 // coded gives errors that others are the cause of their exit code: ranks that did not come, servers that did not answer.
 func coded(err error) error {
-	for _, cause := range []error{messages.ErrIncomplete, messages.ErrUnavailable, messages.ErrNoStream, messages.ErrPermission} {
+	for _, cause := range []error{
+		messages.ErrIncomplete, messages.ErrUnavailable, messages.ErrNoStream, messages.ErrPermission, context.DeadlineExceeded,
+	} {
 		if errors.Is(err, cause) {
 			return cli.WithCode(cli.ExitUnavailable, err)
 		}

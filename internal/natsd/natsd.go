@@ -72,6 +72,9 @@ func Start(o Options) (*Server, error) {
 		srv.WaitForShutdown()
 		return nil, fmt.Errorf("start a NATS server: JetStream did not start with store %q", so.StoreDir)
 	}
+	if addr, ok := srv.Addr().(*net.TCPAddr); ok {
+		o.Port = addr.Port // for restarts
+	}
 	return &Server{srv: srv, opts: o}, nil
 }
 
@@ -119,11 +122,8 @@ func (s *Server) Shutdown() {
 	s.srv.WaitForShutdown()
 }
 
-// Restart stops the server and starts it with the same store and port.
+// Restart stops the server, if it still runs, and starts it with the same store and port.
 func (s *Server) Restart() error {
-	if addr, ok := s.srv.Addr().(*net.TCPAddr); ok {
-		s.opts.Port = addr.Port
-	}
 	s.Shutdown()
 	next, err := Start(s.opts)
 	if err != nil {

@@ -160,8 +160,8 @@ func (t *Trainer) step(ctx context.Context, version uint64) error {
 // pollInterval is how often statuses are read while receivers are waited for.
 const pollInterval = 100 * time.Millisecond
 
-// awaitReceivers waits until enough receivers serve a version. The deadline follows progress: it begins anew whenever
-// another receiver has got there.
+// awaitReceivers waits until enough receivers serve a version, or the version is ended. The deadline follows progress: it
+// begins anew whenever another receiver has got there. A server that doesn't answer is no progress, and no end either.
 func (t *Trainer) awaitReceivers(ctx context.Context, key messages.Key) error {
 	if t.Steps.AwaitReceivers == 0 {
 		return nil
@@ -170,11 +170,7 @@ func (t *Trainer) awaitReceivers(ctx context.Context, key messages.Key) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		statuses, err := t.Control.Statuses(ctx)
-		if err != nil {
-			return fmt.Errorf("wait for receivers of version %d: %w", key.Version, err)
-		}
-		n, others := countServing(statuses, key)
+		n, others := t.countThere(ctx, key)
 		if n >= t.Steps.AwaitReceivers {
 			return nil
 		}
@@ -190,7 +186,7 @@ func (t *Trainer) awaitReceivers(ctx context.Context, key messages.Key) error {
 		}
 		if time.Since(since) > t.Steps.AwaitTimeout {
 			return fmt.Errorf("wait for receivers of run %d version %d: %d of %d serve it after %v without progress; %s",
-				key.Run, key.Version, n, t.Steps.AwaitReceivers, t.Steps.AwaitTimeout, others)
+				key.Run, key.Version, there, t.Steps.AwaitReceivers, t.Steps.AwaitTimeout, others)
 		}
 		select {
 		case <-tick.C:
@@ -198,6 +194,15 @@ func (t *Trainer) awaitReceivers(ctx context.Context, key messages.Key) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// countThere counts the receivers that serve a version, and describes the others; -1 where nobody can be asked.
+func (t *Trainer) countThere(ctx context.Context, key messages.Key) (n int, others string) {
+	statuses, err := t.Control.Statuses(ctx)
+	if err != nil {
+		return -1, "the statuses can't be read: " + err.Error()
+	}
+	return countServing(statuses, key)
 }
 
 // lookInterval is how often a rank that waits for receivers looks whether there is still something to wait for.

@@ -26,7 +26,7 @@ func (c *Control) Commit(ctx context.Context, key Key, world int) (m *Manifest, 
 	machine := &protocol.Commit{Key: key, World: world, Build: build}
 	if err := c.drive(ctx, machine); err != nil {
 		if missing := machine.Missing(); len(missing) > 0 && ctx.Err() != nil {
-			return nil, &RankError{Op: "commit", Key: key, Ranks: missing, Err: fmt.Errorf("%w: tables are missing: %w", ErrIncomplete, err)}
+			return nil, &RankError{Op: "commit", Key: key, Ranks: missing, Err: fmt.Errorf("%w: tables are missing: %w", ErrIncomplete, context.Cause(ctx))}
 		}
 		return nil, fmt.Errorf("commit version %s: %w", key, err)
 	}
