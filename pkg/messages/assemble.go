@@ -145,7 +145,7 @@ func (c *Control) fetchLayouts(ctx context.Context, v *Version) error {
 func (c *Control) planLayout(want *blobFetch, v *Version, rank int) {
 	t, run := v.Ranks[rank].Table, v.Manifest.Key.Run
 	if l, ok := c.layouts.get(t.Layout.Digest.String()); ok {
-		v.Ranks[rank].Layout = l
+		v.Ranks[rank].Layout, v.Ranks[rank].layoutNbytes = l.Layout, l.nbytes
 		return
 	}
 	want.add(t.Layout, func(i int) string { return c.subj.blob(run, t.Layout.Digest, i) })
@@ -173,8 +173,8 @@ func (c *Control) decodeRankLayout(got *blobFetch, r *RankVersion) error {
 	if err != nil {
 		return err
 	}
-	r.Layout = l
-	c.layouts.put(r.Table.Layout.Digest.String(), l)
+	r.Layout, r.layoutNbytes = l, l.Nbytes()
+	c.layouts.put(r.Table.Layout.Digest.String(), knownLayout{l, r.layoutNbytes})
 	return nil
 }
 
@@ -218,7 +218,7 @@ func (v *Version) checkRank(rank int) error {
 	if r.Layout.Rank != rank || r.Endpoint.Rank != rank {
 		return fmt.Errorf("layout is of rank %d, endpoint of rank %d: %w", r.Layout.Rank, r.Endpoint.Rank, ErrContradiction)
 	}
-	if n := r.Layout.Nbytes(); n != r.Table.Nbytes {
+	if n := r.layoutNbytes; n != r.Table.Nbytes {
 		return fmt.Errorf("layout has %d bytes, table says %d: %w", n, r.Table.Nbytes, ErrContradiction)
 	}
 	if n := len(r.Table.Changed); n > 0 && int(r.Table.Changed[n-1]) >= len(r.Layout.Names) {

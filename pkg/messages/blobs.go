@@ -77,7 +77,7 @@ func (c *Control) fetch(ctx context.Context, f *blobFetch) error {
 		}
 		for _, m := range msgs {
 			if slot := owner[m.Subject]; slot != nil {
-				*slot = append([]byte{}, m.Data...)
+				*slot = m.Data[:len(m.Data):len(m.Data)]
 			}
 		}
 		if len(msgs) < len(subjects) {

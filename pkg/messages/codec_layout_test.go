@@ -275,3 +275,25 @@ func BenchmarkEncodeLayout(b *testing.B) {
 		}
 	}
 }
+
+// TestLayoutDecodesInFewAllocations: columns are decoded whole, so that the number of
+// allocations does not depend on the number of entries.
+func TestLayoutDecodesInFewAllocations(t *testing.T) {
+	names, shapes := kimiSources()
+	blob, err := EncodeLayout(fsdpLayout(names, shapes, 7, 256, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := &catalogueCache{}
+	for what, c := range map[string]*catalogueCache{"cold": nil, "sources known": cache} {
+		n := testing.AllocsPerRun(3, func() {
+			if _, err := decodeLayout(blob, c); err != nil {
+				t.Error(err)
+			}
+		})
+		t.Logf("%s: %.0f allocations for %d entries", what, n, len(names))
+		if n > 150 {
+			t.Errorf("%s: %.0f allocations, want at most 150", what, n)
+		}
+	}
+}

@@ -24,9 +24,10 @@ type Control struct {
 
 	denials    denials
 	catalogues catalogueCache
-	layouts    cache[*Layout]
+	layouts    cache[knownLayout]
 	endpoints  cache[*Endpoint]
-	stored     cache[bool] // blobs that this process has seen stored, by run and digest
+	stored     cache[bool]   // blobs that this process has seen stored, by run and digest
+	encoded    encodedLayout // the one published last
 	bad        quarantined
 
 	stop       context.CancelFunc // ends all that runs in the background
@@ -89,6 +90,12 @@ func (c *Control) now() time.Duration { return time.Since(c.begun) }
 // deadline bounds one operation.
 func (c *Control) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, c.cfg.Deadline)
+}
+
+// knownLayout is a layout and what would cost a walk over its shards to find again.
+type knownLayout struct {
+	*Layout
+	nbytes int64
 }
 
 // cache keeps decoded blobs. It forgets everything when it is full: a refill costs one

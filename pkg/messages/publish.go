@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/trace"
@@ -57,7 +58,7 @@ func (c *Control) encodePublication(p *Publication) (*Table, []chunk, error) {
 		return nil, nil, err
 	}
 	t := &Table{
-		Model: c.cfg.Model, Key: p.Key, Rank: p.Rank, World: p.World, Nbytes: p.Layout.Nbytes(), Regions: p.Regions, Base: p.Base,
+		Model: c.cfg.Model, Key: p.Key, Rank: p.Rank, World: p.World, Regions: p.Regions, Base: p.Base,
 		Grouped: len(p.Layout.Groups) > 0,
 	}
 	var chunks []chunk
@@ -65,10 +66,11 @@ func (c *Control) encodePublication(p *Publication) (*Table, []chunk, error) {
 	if t.Changed, err = p.changed(); err != nil {
 		return nil, nil, err
 	}
-	layout, err := EncodeLayout(p.Layout)
+	layout, nbytes, err := c.encoded.get(p.Layout)
 	if err != nil {
 		return nil, nil, err
 	}
+	t.Nbytes = nbytes
 	endpoint, err := EncodeEndpoint(p.Endpoint)
 	if err != nil {
 		return nil, nil, err
@@ -97,6 +99,28 @@ func (c *Control) encodePublication(p *Publication) (*Table, []chunk, error) {
 		chunks = append(chunks, chunk{subject: c.subj.tiles(p.Key, p.Rank, i), body: body})
 	}
 	return t, chunks, nil
+}
+
+// encodedLayout remembers the encoding of one layout by its address: a publisher's
+// layout is the same for all versions, and takes longer to encode than all else.
+type encodedLayout struct {
+	mu     sync.Mutex
+	of     *Layout
+	blob   []byte
+	nbytes int64
+}
+
+func (e *encodedLayout) get(l *Layout) (blob []byte, nbytes int64, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.of != l {
+		blob, err := EncodeLayout(l)
+		if err != nil {
+			return nil, 0, err
+		}
+		e.of, e.blob, e.nbytes = l, blob, l.Nbytes()
+	}
+	return e.blob, e.nbytes, nil
 }
 
 func (c *Control) appendRunBlob(chunks []chunk, run uint64, d Digest, blob []byte) []chunk {

@@ -72,7 +72,8 @@ type Manifest struct {
 	Base  *Key           // partial version: the only version it may be staged upon
 }
 
-// Publication is one rank's part of one version.
+// Publication is one rank's part of one version. Its layout must not be changed any
+// more once it was published: publish another one instead.
 type Publication struct {
 	Key      Key
 	Rank     int
@@ -101,4 +102,6 @@ type RankVersion struct {
 	Tiles    *Tiles // nil: the rank publishes no digests
 	// Digests as the manifest has them; equal layout digests mean equal plans.
 	Digests ManifestRank
+
+	layoutNbytes int64 // Layout.Nbytes()
 }

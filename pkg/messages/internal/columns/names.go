@@ -3,6 +3,7 @@ package columns
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -86,19 +87,22 @@ func checkLengths(prefix, suffix []uint32, ntext int, limits NameLimits) (int, e
 	return total, nil
 }
 
+// expand writes all names into one string. A builder lets what was written be read
+// while more is appended, and gives the string without another copy.
 func expand(prefix, suffix []uint32, text []byte, total int) ([]string, error) {
-	backing := make([]byte, 0, total)
+	var b strings.Builder
+	b.Grow(total)
 	for i := range prefix {
-		start := len(backing)
 		if i > 0 {
 			// The previous name begins its own length before the end.
-			before := start - int(prefix[i-1]+suffix[i-1])
-			backing = append(backing, backing[before:before+int(prefix[i])]...)
+			before := b.Len() - int(prefix[i-1]+suffix[i-1])
+			b.WriteString(b.String()[before : before+int(prefix[i])])
 		}
-		backing = append(backing, text[:suffix[i]]...)
+		b.Write(text[:suffix[i]])
 		text = text[suffix[i]:]
 	}
-	ascii, all := isASCII(backing), string(backing)
+	all := b.String()
+	ascii := isASCII(all)
 	names := make([]string, len(prefix))
 	for i := range names {
 		n := int(prefix[i] + suffix[i])
@@ -111,9 +115,9 @@ func expand(prefix, suffix []uint32, text []byte, total int) ([]string, error) {
 	return names, nil
 }
 
-func isASCII(b []byte) bool {
-	for _, c := range b {
-		if c >= utf8.RuneSelf {
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
 			return false
 		}
 	}

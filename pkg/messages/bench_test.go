@@ -1,0 +1,214 @@
+package messages_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/drydock-rl/drydock/internal/natsd"
+	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/messages/natstest"
+)
+
+// wide makes a publication of n shards, cut along dimension 0, with two tiles each.
+func wide(key messages.Key, rank, world, n int) messages.Publication {
+	l := &messages.Layout{Rank: rank, Regions: []int64{int64(n) * 128}}
+	for i := range n {
+		l.Names = append(l.Names, fmt.Sprintf("model.layers.%d.mlp.experts.%d.down_proj.weight", i/128, i%128))
+		l.DTypes = append(l.DTypes, messages.BF16)
+		l.Shapes = append(l.Shapes, int64(world)*8, 8)
+		l.Grid = append(l.Grid, 4, 8)
+		l.ShapeEnd = append(l.ShapeEnd, uint32(2*i+2))
+		l.Source = append(l.Source, uint32(i))
+		l.Region = append(l.Region, 0)
+		l.Offset = append(l.Offset, int64(i)*128)
+		l.Box = append(l.Box, int64(rank)*8, int64(rank)*8+8, 0, 8)
+	}
+	p := publication(key, rank, world)
+	p.Layout, p.Endpoint.Regions[0].Nbytes = l, l.Regions[0]
+	p.Tiles = &messages.Tiles{Digests: make([]uint64, 2*n)}
+	for i := range p.Tiles.Digests {
+		p.Tiles.Digests[i] = key.Version * uint64(i+rank) * 0x9e3779b97f4a7c15
+	}
+	return p
+}
+
+// BenchmarkAssemble measures from the commit's acknowledgement to all tables decoded:
+// cold, when the receiver knows nothing, and warm, when it knows all layouts. The
+// server's own round trip is measured beside it.
+func BenchmarkAssemble(b *testing.B) {
+	for _, size := range []struct{ ranks, shards int }{{16, 5000}, {64, 5000}, {256, 5000}, {1000, 500}} {
+		b.Run(fmt.Sprintf("%dx%d", size.ranks, size.shards), func(b *testing.B) {
+			s := natstest.Start(b, natsd.Options{})
+			c := natstest.Open(b, s, messages.Config{Model: model, Memory: true, MaxBytes: 1 << 30})
+			run := takeRun(b, c, "bench", size.ranks)
+			version := uint64(0)
+			next := func(b *testing.B) messages.Key {
+				version++
+				key := messages.Key{Run: run.Run, Version: version}
+				publishWide(b, c, key, size.ranks, size.shards)
+				return key
+			}
+			b.Run("cold", func(b *testing.B) {
+				key := next(b)
+				for b.Loop() {
+					b.StopTimer()
+					fresh := natstest.Open(b, s, messages.Config{Model: model, Memory: true, MaxBytes: 1 << 30})
+					b.StartTimer()
+					assemble(b, fresh, key)
+				}
+			})
+			b.Run("warm", func(b *testing.B) {
+				assemble(b, c, next(b))
+				for b.Loop() {
+					b.StopTimer()
+					key := next(b)
+					b.StartTimer()
+					assemble(b, c, key)
+				}
+			})
+			b.Run("server", func(b *testing.B) {
+				benchServer(b, natstest.Connect(b, s), messages.Key{Run: run.Run, Version: version})
+			})
+		})
+	}
+}
+
+func assemble(b *testing.B, c *messages.Control, key messages.Key) {
+	b.Helper()
+	if _, err := c.Assemble(context.Background(), key); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func publishWide(tb testing.TB, c *messages.Control, key messages.Key, ranks, shards int) {
+	tb.Helper()
+	ctx := natstest.Context(tb, 2*time.Minute)
+	var wg sync.WaitGroup
+	limit := make(chan struct{}, 8)
+	for rank := range ranks {
+		limit <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-limit }()
+			if err := c.Publish(ctx, wide(key, rank, ranks, shards)); err != nil {
+				tb.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if _, err := c.Commit(ctx, key, ranks); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// benchServer does nothing but read a version's messages, raw.
+func benchServer(b *testing.B, nc *nats.Conn, key messages.Key) {
+	body := fmt.Appendf(nil, `{"multi_last":["refit.%s.v.%s.>"]}`, messages.Token(model), key)
+	for b.Loop() {
+		inbox := nc.NewInbox()
+		sub, err := nc.SubscribeSync(inbox)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := nc.PublishRequest("$JS.API.DIRECT.GET.REFIT_"+messages.Token(model), inbox, body); err != nil {
+			b.Fatal(err)
+		}
+		for {
+			m, err := sub.NextMsg(10 * time.Second)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if m.Header.Get("Status") != "" {
+				break
+			}
+		}
+		if err := sub.Unsubscribe(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// TestManyVersionsStayFlat publishes, reads and retires versions, and looks whether
+// memory, goroutines, or the stream grow.
+func TestManyVersionsStayFlat(t *testing.T) {
+	t.Parallel()
+	const receivers, ranks = 4, 2
+	versions := uint64(40)
+	if *chaosFor > time.Minute {
+		versions = 1000
+	}
+	s := natstest.Start(t, natsd.Options{})
+	cfg := memory()
+	cfg.EndTTL = time.Second
+	c := natstest.Open(t, s, cfg)
+	run := takeRun(t, c, "job", ranks)
+	ctx := natstest.Context(t, 5*time.Minute)
+	var before runtime.MemStats
+	var goroutines int
+	for v := uint64(1); v <= versions; v++ {
+		key := messages.Key{Run: run.Run, Version: v}
+		publishAll(t, c, key, ranks)
+		var wg sync.WaitGroup
+		for i := range receivers {
+			wg.Go(func() {
+				lease, err := c.AcquireLease(ctx, key, fmt.Sprintf("rx-%d", i))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := c.Assemble(ctx, key); err != nil {
+					t.Error(err)
+				}
+				if err := lease.Release(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for rank := range ranks {
+			if err := c.Retire(ctx, key, rank); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if v == versions/4 {
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			goroutines = runtime.NumGoroutine()
+		}
+	}
+	var after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	t.Logf("%d versions: heap %d → %d KiB, goroutines %d → %d", versions, before.HeapInuse>>10, after.HeapInuse>>10, goroutines, runtime.NumGoroutine())
+	list, err := c.Versions(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range list {
+		if v.Manifest != nil {
+			t.Errorf("version %s stands", v.Key)
+		}
+	}
+	// Blobs of the run, the run's record, and ends that have not expired yet.
+	if left := streamMessages(t, s); left > 20+len(list) {
+		t.Errorf("%d messages are left in the stream, %d of them ends", left, len(list))
+	}
+}
+
+func streamMessages(t *testing.T, s *natsd.Server) int {
+	t.Helper()
+	js, err := natstest.Connect(t, s).JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := js.StreamInfo("REFIT_" + messages.Token(model))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(info.State.Msgs)
+}
