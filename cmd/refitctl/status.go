@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -185,7 +186,7 @@ func (c *rollbackCommand) Run(ctx context.Context, log *slog.Logger, out io.Writ
 		if err := operator.Show(out, order, c.JSON); err != nil || c.Wait == 0 {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(ctx, c.Wait)
+		ctx, cancel := context.WithTimeoutCause(ctx, c.Wait, fmt.Errorf("%v have passed", c.Wait))
 		defer cancel()
 		return operator.AwaitServing(ctx, control, k)
 	})

@@ -3,7 +3,6 @@ package operator
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/drydock-rl/drydock/pkg/messages"
@@ -128,5 +127,5 @@ func byName(all []messages.Status) map[string]messages.Status {
 
 // line draws the event for people.
 func (e *Event) line() string {
-	return strings.Join([]string{e.At.Format("15:04:05.000"), fmt.Sprintf("%-10s", e.Kind), e.Subject, e.Text}, "  ")
+	return fmt.Sprintf("%s  %-10s  %-12s  %s", e.At.Format("15:04:05.000"), e.Kind, e.Subject, e.Text)
 }

@@ -2,12 +2,12 @@ package operator
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/drydock-rl/drydock/internal/capturegen"
 	"github.com/drydock-rl/drydock/internal/cli"
 )
 
@@ -91,16 +91,16 @@ func TestRefusalNamesTheReasons(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var c map[string]any
-		if err := json.Unmarshal(b, &c); err != nil {
+		c, err := capturegen.Decode(b)
+		if err != nil {
 			t.Fatal(err)
 		}
-		first := c["cases"].([]any)[0].(map[string]any)
-		first["copies"] = first["copies"].([]any)[1:]
-		if b, err = json.Marshal(c); err != nil {
+		c.Cases[0].Copies = c.Cases[0].Copies[1:]
+		var changed bytes.Buffer
+		if err := c.Encode(&changed); err != nil {
 			t.Fatal(err)
 		}
-		write(t, r.Capture, string(b))
+		write(t, r.Capture, changed.String())
 	})
 	refusal := Refused(err)
 	if refusal == nil || len(refusal.Faults) == 0 || refusal.Faults[0].Param == "" || cli.Code(refusal.Err()) != cli.ExitMismatch {

@@ -56,19 +56,11 @@ type watcher struct {
 	silent bool // the servers did not answer the last time
 }
 
-// look writes what has changed. Its error is one of writing, which ends the watch.
+// look writes what has changed. Its error ends the watch.
 func (w *watcher) look(ctx context.Context) error {
 	v, err := Look(ctx, w.c, time.Now())
-	switch {
-	case ctx.Err() != nil:
-		return nil
-	case errors.Is(err, messages.ErrNoStream), errors.Is(err, messages.ErrPermission):
-		return err
-	case err != nil && w.silent:
-		return nil
-	case err != nil:
-		w.silent = true
-		return w.write([]Event{{At: time.Now(), Kind: "servers", Subject: w.c.Model(), Text: printable(err.Error())}})
+	if err != nil {
+		return w.failed(ctx, err)
 	}
 	var events []Event
 	if w.silent {
@@ -78,6 +70,23 @@ func (w *watcher) look(ctx context.Context) error {
 	events = append(events, Changes(w.last, v)...)
 	w.last = v
 	return w.write(events)
+}
+
+// failed tells of a look that failed, the first of several.
+func (w *watcher) failed(ctx context.Context, err error) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	default:
+	}
+	switch {
+	case errors.Is(err, messages.ErrNoStream), errors.Is(err, messages.ErrPermission):
+		return err
+	case w.silent:
+		return nil
+	}
+	w.silent = true
+	return w.write([]Event{{At: time.Now(), Kind: "servers", Subject: w.c.Model(), Text: printable(err.Error())}})
 }
 
 func (w *watcher) write(events []Event) error {
