@@ -22,6 +22,7 @@ func add(a, b int64, ok bool) (int64, bool) {
 	return a + b, true
 }
 
+// ceilDiv rounds towards the next larger integer, also below zero, where Go rounds towards zero.
 func ceilDiv(a, b int64) int64 { // b > 0
 	q := a / b
 	if a%b > 0 {
@@ -30,6 +31,7 @@ func ceilDiv(a, b int64) int64 { // b > 0
 	return q
 }
 
+// floorDiv rounds towards the next smaller integer, also below zero.
 func floorDiv(a, b int64) int64 { // b > 0
 	q := a / b
 	if a%b < 0 {

@@ -23,6 +23,7 @@ type assembler struct {
 
 type templateKey struct{ class, geom uint32 }
 
+// newAssembler prepares for the plan's table and options; nothing is planned yet.
 func newAssembler(p *Plan) *assembler {
 	n := len(p.t.ranks)
 	return &assembler{
@@ -119,6 +120,7 @@ func (a *assembler) severalRow(class uint32, i int, next []int32) []int64 {
 	return a.g.row
 }
 
+// sharding works a class out once: many templates are made of the same class.
 func (a *assembler) sharding(class uint32) *sharding {
 	s, ok := a.shardings[class]
 	if !ok {
@@ -128,6 +130,8 @@ func (a *assembler) sharding(class uint32) *sharding {
 	return s
 }
 
+// build makes the template of a class for the uses of one source, which stand for those of all its likes.
+// False means that a fault was noted.
 func (a *assembler) build(class uint32, i int, next []int32) (uint32, bool) {
 	s := a.sharding(class)
 	var uses []use

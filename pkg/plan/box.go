@@ -8,6 +8,7 @@ type box struct {
 	lo, hi [maxSourceDims]int64
 }
 
+// boxOf reads a box as layouts write it: lo0,hi0,lo1,hi1,….
 func boxOf(flat []int64) box {
 	b := box{n: len(flat) / 2}
 	for d := range b.n {
@@ -16,6 +17,7 @@ func boxOf(flat []int64) box {
 	return b
 }
 
+// flat writes the box as boxOf reads it.
 func (b *box) flat() []int64 {
 	out := make([]int64, 0, 2*b.n)
 	for d := range b.n {
@@ -24,6 +26,7 @@ func (b *box) flat() []int64 {
 	return out
 }
 
+// nelems returns the number of elements; 1 for no dimensions.
 func (b *box) nelems() int64 {
 	n := int64(1)
 	for d := range b.n {
@@ -32,6 +35,7 @@ func (b *box) nelems() int64 {
 	return n
 }
 
+// overlaps reports whether the boxes share an element. Empty boxes share none with anything.
 func (b *box) overlaps(o *box) bool {
 	for d := range b.n {
 		if b.lo[d] >= o.hi[d] || o.lo[d] >= b.hi[d] {
@@ -49,6 +53,7 @@ func (b *box) join(o *box) {
 	}
 }
 
+// meet returns what both boxes hold; an empty box, with lo = hi, when that is nothing.
 func (b *box) meet(o *box) box {
 	m := *b
 	for d := range b.n {

@@ -85,6 +85,7 @@ type placed struct {
 	off    int64 // bytes from the arena's start to the copy's first element
 }
 
+// newGatherer prepares for all copies at once, so that the list of uses is allocated once.
 func newGatherer(t *Table, dests []Dest, o Options) *gatherer {
 	n := 0
 	for i := range dests {
@@ -97,6 +98,8 @@ func (g *gatherer) fault(dest int, param, source string, cp int, err error, deta
 	g.refused.add(&Fault{Err: err, Rank: g.dests[dest].Rank, Param: param, Source: source, Copy: cp, Detail: detail})
 }
 
+// dest goes through one destination. Copies and fills are only looked at when the parameters make sense:
+// otherwise each of them would be a fault that follows from the first.
 func (g *gatherer) dest(i int) {
 	d := &g.dests[i]
 	ok := true
@@ -386,6 +389,7 @@ func (g *gatherer) mayCast(from DType, p *Param) error {
 	return fmt.Errorf("%w: %s to %s loses precision; allow it by the parameter's name", ErrCast, from, p.DType)
 }
 
+// fill checks a constant region as copy does, and turns it into bytes.
 func (g *gatherer) fill(dest int, f *Fill) {
 	d := &g.dests[dest]
 	if f.Param < 0 || f.Param >= len(d.Params) {

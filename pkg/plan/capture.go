@@ -168,6 +168,7 @@ type captureDecoder struct {
 	lists map[string][]int64
 }
 
+// file checks what the whole capture must fulfil, then goes case by case.
 func (d *captureDecoder) file(f *captureFile) (*Capture, error) {
 	if f.Schema != CaptureSchema {
 		return nil, fmt.Errorf("schema %q, expected %q", f.Schema, CaptureSchema)
@@ -197,6 +198,7 @@ func (d *captureDecoder) file(f *captureFile) (*Capture, error) {
 	return c, nil
 }
 
+// saneTensor bounds what a name and a shape can make others allocate or compute.
 func saneTensor(name string, shape []int64) error {
 	if len(name) > maxCaptureName {
 		return fmt.Errorf("%w: a name of %d bytes", ErrLimit, len(name))
@@ -217,6 +219,7 @@ func saneTensor(name string, shape []int64) error {
 	return nil
 }
 
+// oneCase decodes one simulated rank. A parameter that is excluded may have a type that nobody knows.
 func (d *captureDecoder) oneCase(f *captureCaseFile, sources []CaptureSource) (k CaptureCase, err error) {
 	k = CaptureCase{Arch: f.Arch, TP: f.TP, Rank: f.Rank, EP: f.EP, Alias: f.Alias}
 	if len(f.Params) > maxCaptureItems || len(f.Copies) > maxCaptureItems || len(f.Fills) > maxCaptureItems {
@@ -302,6 +305,7 @@ func (d *captureDecoder) region(raw []json.RawMessage) (param int, off int64, sh
 	return int(p), off, shape, stride, err
 }
 
+// list decodes sizes or strides; equal ones share one slice.
 func (d *captureDecoder) list(raw json.RawMessage) ([]int64, error) {
 	if l, ok := d.lists[string(raw)]; ok {
 		return l, nil

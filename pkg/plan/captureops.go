@@ -25,6 +25,7 @@ func DecodeOps(raw []byte) ([]Op, error) {
 	return ops, nil
 }
 
+// decodeOp reads [name, arguments]; the arguments may be missing.
 func decodeOp(raw []byte, op *Op) error {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(raw, &parts); err != nil {
@@ -85,6 +86,7 @@ func decodeArg(raw []byte, a *Arg) error {
 	return nil
 }
 
+// decodeTagged reads the objects that JSON needs for what Python writes as slices, Ellipsis and None.
 func decodeTagged(raw []byte, a *Arg) error {
 	var t struct {
 		Int      *int64   `json:"int"`
@@ -118,6 +120,7 @@ func decodeTagged(raw []byte, a *Arg) error {
 	return nil
 }
 
+// decodeSlice reads [start, stop, step] with nulls for what is absent.
 func decodeSlice(bounds []*int64, a *Arg) error {
 	if len(bounds) != 3 {
 		return fmt.Errorf("a slice of %d values, expected 3", len(bounds))

@@ -67,6 +67,7 @@ type classicSource struct {
 	over         bool // some copy has more runs than allowed
 }
 
+// fallback lists a source once, in order of first mention.
 func (c *classicCounter) fallback(name string) {
 	if !c.seen[name] {
 		c.seen[name] = true
@@ -74,6 +75,7 @@ func (c *classicCounter) fallback(name string) {
 	}
 }
 
+// copy counts one copy by itself. Whether its source is pulled whole is only known after the last one.
 func (c *classicCounter) copy(k *Copy) {
 	source, ok := c.t.index[k.Source]
 	if !ok {
@@ -110,6 +112,7 @@ func (c *classicCounter) copy(k *Copy) {
 	s.over = s.over || runs > c.max
 }
 
+// add counts runs that are really read.
 func (c *classicCounter) add(runs, nbytes int64, ranks []int) {
 	c.out.DescriptorCount += runs
 	c.out.BytesPlanned += nbytes
@@ -243,6 +246,7 @@ func (c *classicCounter) overlaps(source uint32, need *box, dst []int64) (runs, 
 	return runs, nbytes, ranks
 }
 
+// packedStrides returns row-major strides in elements.
 func packedStrides(shape []int64) []int64 {
 	out := make([]int64, len(shape))
 	step := int64(1)

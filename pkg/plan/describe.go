@@ -125,6 +125,7 @@ type paramSum struct {
 	wire   int64
 }
 
+// how lists the read shapes that occur.
 func (u *paramSum) how() string {
 	var parts []string
 	for s, n := range u.shapes {
@@ -135,6 +136,7 @@ func (u *paramSum) how() string {
 	return strings.Join(parts, "; ")
 }
 
+// paramSums goes through all reads once and adds each to the parameters that it serves.
 func (p *Plan) paramSums(dest int) []paramSum {
 	sums := make([]paramSum, len(p.dests[dest].Params))
 	for i := range sums {
@@ -173,6 +175,7 @@ func (p *Plan) usesOf(pl *place) func(yield func(b *base) bool) {
 	}
 }
 
+// nbytesString writes bytes for people, in powers of a thousand.
 func nbytesString(n int64) string {
 	const unit = 1000
 	if n < unit {

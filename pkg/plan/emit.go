@@ -59,6 +59,7 @@ func (b *builder) emitSegs(p *pattern, u int32) {
 	}
 }
 
+// emitScatter writes how one hit gets from staging to the arena.
 func (b *builder) emitScatter(p *pattern, h *hit) {
 	n := len(h.dims)
 	s := templateScatter{use: h.use, dst: h.lat.dst, shape: make([]int64, n), srcStr: make([]int64, n), dstSt: make([]int64, n)}
@@ -99,6 +100,7 @@ func (b *builder) neededBytes(g *group) int64 {
 	return sum * b.elsize()
 }
 
+// sumElems counts elements that are needed twice twice.
 func (b *builder) sumElems(g *group) int64 {
 	sum := int64(0)
 	for k := range g.hits {

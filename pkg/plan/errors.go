@@ -80,6 +80,7 @@ type Refused struct {
 	More   int // faults beyond those kept
 }
 
+// add keeps the fault, or counts it when there are enough.
 func (r *Refused) add(f *Fault) {
 	if len(r.Faults) == maxFaults {
 		r.More++
@@ -88,6 +89,7 @@ func (r *Refused) add(f *Fault) {
 	r.Faults = append(r.Faults, f)
 }
 
+// err returns the refusal if there is one. A nil *Refused in an error would not be nil.
 func (r *Refused) err() error {
 	if len(r.Faults) == 0 {
 		return nil

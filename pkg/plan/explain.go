@@ -84,6 +84,7 @@ func (p *Plan) Explain(dest int, param string) (*Explanation, error) {
 	return e, nil
 }
 
+// explainCopies lists the parameter's copies, and under each the reads that serve it.
 func (p *Plan) explainCopies(dest, param int, e *Explanation) {
 	d := &p.dests[dest]
 	index := map[int32]int{}
@@ -116,6 +117,7 @@ func (p *Plan) explainCopies(dest, param int, e *Explanation) {
 	}
 }
 
+// explainRead compares what was chosen with what exact runs would have cost.
 func (p *Plan) explainRead(batch int, pl *place) ExplainedRead {
 	r := pl.read
 	e := ExplainedRead{
@@ -162,6 +164,7 @@ func opsString(ops []Op) string {
 	return b.String()
 }
 
+// argsString writes arguments as Python would.
 func argsString(args []Arg) string {
 	parts := make([]string, len(args))
 	for i := range args {
@@ -170,6 +173,7 @@ func argsString(args []Arg) string {
 	return strings.Join(parts, ", ")
 }
 
+// argString writes one argument; a slice as start:stop:step with what is absent left out.
 func argString(a *Arg) string {
 	switch a.Kind {
 	case ArgInt:

@@ -173,6 +173,7 @@ func (g *group) add(h *hit) {
 	g.hull.join(&h.hull)
 }
 
+// merge takes over the hits of another group, which is empty afterwards.
 func (g *group) merge(o *group) {
 	for k := range o.hits {
 		g.add(&o.hits[k])

@@ -20,6 +20,7 @@ type resolver struct {
 	out    []lattice
 }
 
+// newResolver prepares for one shape, none of whose sizes is 0.
 func newResolver(shape []int64) *resolver {
 	r := &resolver{shape: shape}
 	s := int64(1)
@@ -121,6 +122,7 @@ func (r *resolver) periods(l *lattice, rest int64, strides [maxWalk]int64, d, j 
 	return r.part(l, rest, strides, d, j, from, n-from)
 }
 
+// part goes on with the indices [from, from+n) of dimension j.
 func (r *resolver) part(l *lattice, rest int64, strides [maxWalk]int64, d, j int, from, n int64) bool {
 	c := *l
 	c.advance(j, from)
@@ -151,6 +153,7 @@ func (l *lattice) cut(b *box, out []lattice) []lattice {
 	return l.cutFrom(b, 0, out)
 }
 
+// cutFrom looks at dimensions d and up; those before already fit. Most lattices fit or miss the box whole.
 func (l *lattice) cutFrom(b *box, d int, out []lattice) []lattice {
 	for ; d < b.n; d++ {
 		lo, last := l.bounds(d)
@@ -198,6 +201,7 @@ func (l *lattice) cutAlong(b *box, d int, out []lattice) []lattice {
 	return out
 }
 
+// index goes on with the indices [i, i+n) of dimension j.
 func (l *lattice) index(b *box, d, j int, i, n int64, out []lattice) []lattice {
 	c := *l
 	c.advance(j, i)

@@ -56,6 +56,7 @@ func (l *Layout) validate() error {
 	return l.validateShards(nsh, ns)
 }
 
+// validateShards checks the lengths of the per-shard columns; boxes and places are checked while merging.
 func (l *Layout) validateShards(nshards, nsources int) error {
 	dims := 0
 	for k, s := range l.Source {

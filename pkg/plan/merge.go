@@ -132,6 +132,7 @@ func (m *Merger) sameSources(l *Layout) bool {
 	return len(l.Names) == 0 || &p.Names[0] == &l.Names[0] || slices.Equal(p.Names, l.Names)
 }
 
+// newSource gives a name its number. It starts in the class of its shape and type, which holds no shard.
 func (m *Merger) newSource(l *Layout, i int) uint32 {
 	t := m.t
 	id := uint32(len(t.names))
@@ -152,6 +153,7 @@ func (m *Merger) newSource(l *Layout, i int) uint32 {
 	return id
 }
 
+// newClass adds a node to the tree of classes. span is checked against the region of every shard that gets there.
 func (m *Merger) newClass(parent, rank, box, k uint32, span int64) uint32 {
 	t := m.t
 	t.classes = append(t.classes, class{
@@ -319,6 +321,7 @@ func (m *Merger) span(s step) int64 {
 	return n
 }
 
+// inRegion checks one shard's bytes. The sum of offset and span is never formed: it might overflow.
 func (m *Merger) inRegion(l *Layout, i int, span int64) error {
 	if int(l.Region[i]) >= len(l.Regions) {
 		return fmt.Errorf("%w: region %d of %d", ErrRegion, l.Region[i], len(l.Regions))
@@ -330,6 +333,7 @@ func (m *Merger) inRegion(l *Layout, i int, span int64) error {
 	return nil
 }
 
+// shardFault names a shard that is wrong. It looks for the box anew: this happens once.
 func (m *Merger) shardFault(l *Layout, i int, err error) error {
 	at := 0
 	for _, s := range l.Source[:i] {
@@ -400,6 +404,8 @@ func geometry(row []int64) (box, stride []int64) {
 	return row[2:n:n], stride
 }
 
+// packed reports whether strides say what a row-major packed box would have. Dimensions of one element may
+// have any stride, and a box without elements too.
 func packed(box, stride []int64) bool {
 	want := int64(1)
 	for d := len(stride) - 1; d >= 0; d-- {
@@ -415,6 +421,8 @@ func packed(box, stride []int64) bool {
 	return true
 }
 
+// inside checks a box and its strides against the shape. Strides of 0 are refused where they would show one
+// element several times: whoever reads such a shard would read its bytes several times.
 func inside(box, stride, shape []int64) error {
 	for d, n := range shape {
 		if lo, hi := box[2*d], box[2*d+1]; lo < 0 || hi < lo || hi > n {

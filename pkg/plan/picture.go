@@ -45,6 +45,7 @@ func (p *Plan) Picture(dest int, param string) (string, error) {
 	return pic.svg(e), nil
 }
 
+// nelemsOf counts rows; at least one, since it divides.
 func nelemsOf(shape []int64) int64 {
 	n := int64(1)
 	for _, s := range shape {
@@ -110,6 +111,7 @@ func (p *picture) run(at, n, rows int64, rank int, label string) {
 	}
 }
 
+// add keeps a rectangle, or counts it when there are too many for a browser.
 func (p *picture) add(r rect) {
 	if len(p.rects) == pictureRects {
 		p.more++
@@ -118,6 +120,7 @@ func (p *picture) add(r rect) {
 	p.rects = append(p.rects, r)
 }
 
+// svg writes the file: title, rectangles with tooltips, and a legend of the ranks that occur.
 func (p *picture) svg(e *Explanation) string {
 	var b strings.Builder
 	rows := max(1, (p.q.Hi-p.q.Lo+p.pitch-1)/p.pitch)

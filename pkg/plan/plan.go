@@ -123,6 +123,7 @@ func (p *Plan) Segments(i int) iter.Seq[Segment] {
 	}
 }
 
+// segment puts a template's segment in its place.
 func (p *Plan) segment(pl *place, s *templateSeg) Segment {
 	out := Segment{Region: pl.region, Src: pl.offset + s.src, Run: s.run, N: s.n, SrcStride: s.srcStride, DstStride: s.dstStr}
 	if s.use == toStaging {

@@ -17,6 +17,8 @@ func (p *Plan) prove(g *gatherer) error {
 	return refused.err()
 }
 
+// proveDest checks one destination: first, if less than whole parameters is asked for, what is asked for; then
+// the plan against it.
 func (p *Plan) proveDest(dest int, g *gatherer, refused *Refused) {
 	d := &p.dests[dest]
 	j := judge{d: d, refused: refused}
@@ -105,6 +107,7 @@ func (j *judge) name(which []int, got cover.Regions, holes bool) {
 	}
 }
 
+// fault says it in terms of the parameter: a box of its elements, and the copies that collide.
 func (j *judge) fault(f *cover.Fault) *Fault {
 	q := &j.d.Params[j.params[f.Space]]
 	out := &Fault{
@@ -207,6 +210,7 @@ func (p *Plan) batchRegions(i, dest int, r *cover.Region, yield func(int, *cover
 	return ok
 }
 
+// region writes where the segment lands, as cover sees it. r is reused: there are millions.
 func (s *Segment) region(r *cover.Region) *cover.Region {
 	r.Off, r.Run, r.NDim = s.Dst, s.Run, 0
 	for d, n := range s.N {
@@ -218,6 +222,7 @@ func (s *Segment) region(r *cover.Region) *cover.Region {
 	return r
 }
 
+// region writes where the fill lands.
 func (f *FillOp) region(r *cover.Region) *cover.Region {
 	r.Off, r.Run, r.NDim = f.Off, int64(len(f.Pattern)), len(f.Shape)
 	copy(r.N[:], f.Shape)

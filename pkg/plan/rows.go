@@ -14,6 +14,7 @@ type rows struct {
 	slots []uint32 // open addressing, row number + 1; 0 is free
 }
 
+// row returns what id was given the number for.
 func (r *rows) row(id uint32) []int64 {
 	from := uint32(0)
 	if id > 0 {
@@ -42,6 +43,7 @@ func (r *rows) id(row []int64) (uint32, bool) {
 	return uint32(len(r.end) - 1), true
 }
 
+// grow doubles the slots, so that at most half of them are taken and chains stay short.
 func (r *rows) grow() {
 	r.slots = make([]uint32, max(64, 2*len(r.slots)))
 	mask := uint64(len(r.slots) - 1)
@@ -54,6 +56,8 @@ func (r *rows) grow() {
 	}
 }
 
+// hashRow mixes by multiplication to 128 bits. It is no defence against chosen keys, and needs none: a table
+// that collides on purpose only slows its own plan down.
 func hashRow(row []int64) uint64 {
 	h := uint64(len(row)) * 0x9E3779B97F4A7C15
 	for _, v := range row {

@@ -63,6 +63,7 @@ func (s *Scatter) Do(dst, src []byte) error {
 	return s.convert(dst, src, dims)
 }
 
+// fits checks the region against both buffers once, so that the loops need not.
 func (s *Scatter) fits(dst, src []byte) error {
 	from, to := s.Src+s.From.Size(), s.Dst+s.To.Size()
 	for d, n := range s.Shape {
@@ -81,6 +82,7 @@ func (s *Scatter) fits(dst, src []byte) error {
 	return nil
 }
 
+// convert casts along the longest dimension: the cast is chosen once a row.
 func (s *Scatter) convert(dst, src []byte, dims []pdim) error {
 	from, to := s.From.format(), s.To.format()
 	if from == nil || to == nil {
@@ -103,6 +105,7 @@ func (s *Scatter) convert(dst, src []byte, dims []pdim) error {
 	return nil
 }
 
+// longest returns the dimension with the most elements; -1 if there is none.
 func longest(dims []pdim) int {
 	best := -1
 	for k := range dims {
@@ -158,6 +161,7 @@ func (p *pattern) copyRuns(dst, src []byte) {
 	})
 }
 
+// copyElems copies single elements of a row; sizes that occur get a loop without calls.
 func copyElems(dst, src []byte, to, at int64, row *pdim, elsize int64) {
 	switch elsize {
 	case 1:

@@ -26,6 +26,7 @@ func SelectLayers(layers []int) Selector { return selectNumbered(layers, "layers
 // SelectExperts keeps copies of the given experts: sources with ".experts.N." in their names.
 func SelectExperts(experts []int) Selector { return selectNumbered(experts, "experts") }
 
+// selectNumbered keeps sources with one of the numbers after one of the words.
 func selectNumbered(numbers []int, words ...string) Selector {
 	keep := map[int]bool{}
 	for _, n := range numbers {
@@ -72,6 +73,7 @@ func SelectAll(list ...Selector) Selector {
 	}
 }
 
+// matches reports whether one of the globs matches; a broken one matches nothing.
 func matches(globs []string, name string) bool {
 	for _, g := range globs {
 		if ok, _ := path.Match(g, name); ok {
@@ -81,6 +83,7 @@ func matches(globs []string, name string) bool {
 	return false
 }
 
+// paramName returns the name of a copy's parameter; "" for an index that New will refuse.
 func paramName(dests []Dest, dest int, c *Copy) string {
 	if c.Param < 0 || c.Param >= len(dests[dest].Params) {
 		return ""

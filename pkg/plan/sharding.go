@@ -62,6 +62,7 @@ func (t *Table) holders(list []class, elsize int64) []slot {
 	return slots
 }
 
+// newSlot turns a box and its strides, in elements, into a slot with strides in bytes.
 func newSlot(flat, stride []int64, elsize int64) slot {
 	s := slot{box: boxOf(flat)}
 	s.origin = s.box.lo
@@ -102,6 +103,7 @@ func (s *sharding) join(slots []slot) {
 	}
 }
 
+// joinable reports whether dimension d is a continuation of d-1 in every slot: whole, and without a gap.
 func joinable(slots []slot, d int, n int64) bool {
 	for i := range slots {
 		s := &slots[i]
@@ -115,6 +117,7 @@ func joinable(slots []slot, d int, n int64) bool {
 	return true
 }
 
+// joinDim joins dimension d, of n elements, with the one before.
 func (s *slot) joinDim(d int, n int64) {
 	b := &s.box
 	b.lo[d-1] *= n

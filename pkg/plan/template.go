@@ -76,6 +76,7 @@ type use struct {
 	from, to DType
 }
 
+// nelems counts the elements that the copy writes.
 func (u *use) nelems() int64 {
 	n := int64(0)
 	for i := range u.walks {
@@ -132,6 +133,7 @@ func (b *builder) build(s *sharding, uses []use) (t *template, ok bool) {
 	return b.t, true
 }
 
+// resolve turns the uses into lattices of joint coordinates. False: too many.
 func (b *builder) resolve() bool {
 	r := newResolver(b.s.joint)
 	b.parts = b.parts[:0]

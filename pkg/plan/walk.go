@@ -83,6 +83,7 @@ func (l *lattice) via(p *view.Part) walk {
 	return c
 }
 
+// nelems counts the indices.
 func (w *walk) nelems() int64 {
 	n := int64(1)
 	for _, s := range w.size[:w.n] {

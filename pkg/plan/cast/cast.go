@@ -92,6 +92,7 @@ func (f *Format) widen(x uint64) uint32 {
 	return sign | v
 }
 
+// isNaN judges a pattern; body is the pattern without its sign.
 func (f *Format) isNaN(x, body uint64) bool {
 	switch f.special {
 	case fnuz:

@@ -91,6 +91,7 @@ func (f *Format) cast(from *Format, x uint64, rule Overflow) (uint64, bool) {
 	return f.narrow(u, rule)
 }
 
+// single rounds a float64 to float32: the first of the two roundings on the way to narrower types.
 func single(x uint64) uint32 {
 	if x&^(1<<63) > F64.inf() {
 		return uint32(x>>63)<<31 | uint32(F32.nan)
@@ -98,6 +99,7 @@ func single(x uint64) uint32 {
 	return math.Float32bits(float32(math.Float64frombits(x)))
 }
 
+// double widens a float32; all values are kept.
 func double(u uint32) uint64 {
 	if uint64(u&^(1<<31)) > F32.inf() {
 		return uint64(u>>31)<<63 | F64.nan
@@ -105,6 +107,7 @@ func double(u uint32) uint64 {
 	return math.Float64bits(float64(math.Float32frombits(u)))
 }
 
+// value returns what an element stands for, for error messages.
 func value(f *Format, b []byte) float32 {
 	x := load(b, f.bits)
 	if f == F64 {
@@ -113,6 +116,7 @@ func value(f *Format, b []byte) float32 {
 	return math.Float32frombits(f.widen(x))
 }
 
+// load reads a little-endian element.
 func load(b []byte, bits int) uint64 {
 	switch bits {
 	case 8:
@@ -126,6 +130,7 @@ func load(b []byte, bits int) uint64 {
 	}
 }
 
+// store writes a little-endian element.
 func store(b []byte, bits int, x uint64) {
 	switch bits {
 	case 8:

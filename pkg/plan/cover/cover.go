@@ -207,6 +207,7 @@ func (c *checker) strides(space int, flip bool, r *Region) {
 	c.pendingAt = space
 }
 
+// flush files the pending region: as a run, if its columns have become whole rows.
 func (c *checker) flush(flip bool) {
 	p := &c.pending
 	if p.NDim == 0 {

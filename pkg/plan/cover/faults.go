@@ -71,6 +71,7 @@ type run struct {
 	id     int
 }
 
+// spell lists the runs of all regions that begin in one of the wanted spaces.
 func spell(spaces []Space, which []int, got Regions) (runs []run, ok bool) {
 	c := newChecker(spaces)
 	wanted := make([]bool, len(spaces))
@@ -90,6 +91,7 @@ func spell(spaces []Space, which []int, got Regions) (runs []run, ok bool) {
 	return runs, ok
 }
 
+// spell lists the region's runs, the last dimension fastest.
 func (r *Region) spell(space, id int, off int64, runs []run) ([]run, bool) {
 	var at [MaxDims]int64
 	for {

@@ -126,6 +126,8 @@ func (g *grid) carry(base int64, dims []dim, k, i int, digit int64, plus, minus 
 	part(base, n)
 }
 
+// corners writes the 2^n corners of a box: its low one at base, each other further by a width, and the sign
+// of each by how many of its coordinates are high ones.
 func (g *grid) corners(base int64, width *[MaxDims + 2]int64, plus, minus *[]uint64) {
 	n := len(g.pitch)
 	at := g.base

@@ -44,6 +44,7 @@ func Random(seed uint64) (*Case, error) {
 // dice is a small source of random numbers (splitmix64): the cases of a seed are the same everywhere.
 type dice uint64
 
+// next returns 64 random bits.
 func (d *dice) next() uint64 {
 	*d += 0x9E3779B97F4A7C15
 	z := uint64(*d)
@@ -75,6 +76,7 @@ type generator struct {
 
 func (g *generator) number(name string) int { return int(name[len(name)-1] - '0') }
 
+// shape returns up to four small dimensions, none of them empty.
 func (g *generator) shape() []int64 {
 	shape := make([]int64, g.IntN(5))
 	for d := range shape {
@@ -118,6 +120,7 @@ func (g *generator) tile(b []int64, n int) [][]int64 {
 	return append(g.tile(lo, k), g.tile(hi, n-k)...)
 }
 
+// within returns a random box inside another one.
 func (g *generator) within(b []int64) []int64 {
 	out := append([]int64(nil), b...)
 	for d := 0; d < len(b); d += 2 {
@@ -203,6 +206,7 @@ func (g *generator) chain(shape []int64) (*Dense, []plan.Op) {
 	return d, ops
 }
 
+// step makes one random operation and applies its dense twin.
 func (g *generator) step(d *Dense) (*Dense, plan.Op, bool) {
 	n := len(d.Shape)
 	if n == 0 || len(d.At) == 0 {

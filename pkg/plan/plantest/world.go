@@ -139,6 +139,7 @@ func (w *World) Perform(p *plan.Plan, arenas [][]byte) error {
 	return nil
 }
 
+// read performs the segments of one batch, run by run, and counts the bytes.
 func (w *World) read(p *plan.Plan, i int, arenas [][]byte, staging []byte) (int64, error) {
 	regions := w.Memory[p.Batch(i).Rank]
 	total := int64(0)

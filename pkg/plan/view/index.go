@@ -39,6 +39,7 @@ func (s *state) getitem(args []Arg) *Error {
 	return nil
 }
 
+// selectAt takes one index of a dimension, which goes. Negative ones count from the end.
 func (s *state) selectAt(dim int, i int64) *Error {
 	if dim >= s.NDim {
 		return raises("no dimension %d to index", dim)
@@ -86,6 +87,7 @@ func (s *state) sliceAt(dim int, a *Arg) *Error {
 	return nil
 }
 
+// clamp turns a slice's bound into one of [0, n]: Python's slices never fail on bounds.
 func clamp(i, n int64) int64 {
 	if i < 0 {
 		i += n
@@ -93,6 +95,7 @@ func clamp(i, n int64) int64 {
 	return min(max(i, 0), n)
 }
 
+// selectIndex is select(dim, index).
 func (s *state) selectIndex(args []Arg) *Error {
 	a, err := ints(args, 2)
 	if err != nil {
@@ -121,6 +124,8 @@ func (s *state) sliceOp(args []Arg) *Error {
 	return s.sliceAt(dim, &Arg{Kind: ArgSlice, Start: a[1], Stop: a[2], Step: a[3], Has: HasStart | HasStop | HasStep})
 }
 
+// narrow is narrow(dim, start, length). Unlike a slice it refuses what leaves the dimension; its start may
+// be negative, and may be the size itself when the length is 0.
 func (s *state) narrow(args []Arg) *Error {
 	a, err := ints(args, 3)
 	if err != nil {
@@ -148,6 +153,7 @@ func (s *state) narrow(args []Arg) *Error {
 	return nil
 }
 
+// diagonal is diagonal(offset, dim1, dim2): both dimensions go, a new last one moves along both.
 func (s *state) diagonal(args []Arg) *Error {
 	a, err := ints(args, 0, 0, 0, 1)
 	if err != nil {

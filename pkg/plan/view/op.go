@@ -90,6 +90,7 @@ func ReplayCopies(shape []int64, ops []Op) (View, []Stage, error) {
 	return replay(shape, ops, true)
 }
 
+// replay applies the chain; copies says whether operations that copy elements make stages.
 func replay(shape []int64, ops []Op, copies bool) (View, []Stage, error) {
 	v, err := Of(shape)
 	if err != nil {
@@ -124,6 +125,7 @@ type parts struct {
 	drop   bool // unbind: each part is one index, and the dimension goes
 }
 
+// apply runs one operation. After chunk, split and unbind only an item can be picked.
 func (s *state) apply(op *Op) *Error {
 	if s.list != nil {
 		if op.Name != "__getitem__" {
@@ -138,6 +140,7 @@ func (s *state) apply(op *Op) *Error {
 	return fn(s, op.Args)
 }
 
+// pick replaces a list by one of its items.
 func (s *state) pick(args []Arg) *Error {
 	if len(args) != 1 || args[0].Kind != ArgInt {
 		return unsupported("an item of a list is picked by one integer")

@@ -5,6 +5,7 @@ func (s *state) swap(a, b int) {
 	s.Stride[a], s.Stride[b] = s.Stride[b], s.Stride[a]
 }
 
+// transpose is transpose(dim0, dim1). A 0-d tensor may name dimension 0 or -1, as in torch.
 func (s *state) transpose(args []Arg) *Error {
 	a, err := ints(args, 2)
 	if err != nil {
@@ -22,6 +23,7 @@ func (s *state) transpose(args []Arg) *Error {
 	return nil
 }
 
+// t swaps two dimensions, and leaves tensors of fewer alone.
 func (s *state) t(args []Arg) *Error {
 	if len(args) != 0 || s.NDim > 2 {
 		return raises("t() of %d dimensions with %d arguments", s.NDim, len(args))
@@ -32,6 +34,7 @@ func (s *state) t(args []Arg) *Error {
 	return nil
 }
 
+// reversed is the attribute T: all dimensions in reverse.
 func (s *state) reversed(args []Arg) *Error {
 	if len(args) != 0 {
 		return raises("%d arguments, expected none", len(args))
@@ -42,6 +45,7 @@ func (s *state) reversed(args []Arg) *Error {
 	return nil
 }
 
+// matrixTransposed is the attribute mT: the last two dimensions swapped.
 func (s *state) matrixTransposed(args []Arg) *Error {
 	if len(args) != 0 || s.NDim < 2 {
 		return raises("mT of %d dimensions", s.NDim)
@@ -50,6 +54,7 @@ func (s *state) matrixTransposed(args []Arg) *Error {
 	return nil
 }
 
+// permute names every dimension once, in its new order.
 func (s *state) permute(args []Arg) *Error {
 	dims, err := sizes(args)
 	if err != nil {
@@ -75,6 +80,7 @@ func (s *state) permute(args []Arg) *Error {
 	return nil
 }
 
+// reorder puts dimension order[i] at place i.
 func (s *state) reorder(order []int) {
 	old := s.View
 	for i, d := range order {

@@ -2,6 +2,7 @@ package view
 
 import "math/bits"
 
+// view gives another shape where strides can say it; where they can't, torch refuses.
 func (s *state) view(args []Arg) *Error {
 	shape, err := s.wanted(args)
 	if err != nil {
@@ -13,6 +14,7 @@ func (s *state) view(args []Arg) *Error {
 	return nil
 }
 
+// reshape is view where that works; where it doesn't, torch copies.
 func (s *state) reshape(args []Arg) *Error {
 	shape, err := s.wanted(args)
 	if err != nil {
@@ -36,6 +38,7 @@ func (s *state) wanted(args []Arg) ([]int64, *Error) {
 	return infer(in, s.Nelems())
 }
 
+// infer replaces a single -1 by what is left. With no elements at all that could be any size: refused.
 func infer(in []int64, nelems int64) ([]int64, *Error) {
 	if len(in) > MaxDims {
 		return nil, unsupported("%d dimensions, at most %d are supported", len(in), MaxDims)
@@ -131,6 +134,7 @@ func (s *state) repack(shape []int64, nelems int64) {
 	s.View = out
 }
 
+// flatten is flatten(start, end), both included; a 0-d tensor becomes one of one element.
 func (s *state) flatten(args []Arg) *Error {
 	a, err := ints(args, 0, 0, -1)
 	if err != nil {
@@ -169,6 +173,7 @@ func (s *state) flatten(args []Arg) *Error {
 	return nil
 }
 
+// unflatten is unflatten(dim, sizes): one dimension becomes several, which strides can always say.
 func (s *state) unflatten(args []Arg) *Error {
 	if len(args) < 2 || args[0].Kind != ArgInt {
 		return raises("expected a dimension and sizes")
@@ -202,6 +207,7 @@ func (s *state) unflatten(args []Arg) *Error {
 	return nil
 }
 
+// ravel is contiguous().view(-1): it copies even where reshape(-1) would not.
 func (s *state) ravel(args []Arg) *Error {
 	if err := s.contiguous(args); err != nil {
 		return err
@@ -210,6 +216,7 @@ func (s *state) ravel(args []Arg) *Error {
 	return nil
 }
 
+// contiguous is a no-op, or a copy.
 func (s *state) contiguous(args []Arg) *Error {
 	if len(args) != 0 {
 		return unsupported("a memory format")
@@ -220,6 +227,7 @@ func (s *state) contiguous(args []Arg) *Error {
 	return nil
 }
 
+// clone always copies.
 func (s *state) clone(args []Arg) *Error {
 	if len(args) != 0 {
 		return unsupported("a memory format")
@@ -227,6 +235,7 @@ func (s *state) clone(args []Arg) *Error {
 	return s.copied(copies("its result is not a view of the source"))
 }
 
+// squeeze drops dimensions of size 1: all, or the named ones that have it.
 func (s *state) squeeze(args []Arg) *Error {
 	if len(args) == 0 {
 		for d := s.NDim - 1; d >= 0; d-- {
@@ -255,6 +264,7 @@ func (s *state) squeeze(args []Arg) *Error {
 	return nil
 }
 
+// unsqueeze is unsqueeze(dim): a new dimension of size 1 before dim, or at the end.
 func (s *state) unsqueeze(args []Arg) *Error {
 	a, err := ints(args, 1)
 	if err != nil {
@@ -263,6 +273,7 @@ func (s *state) unsqueeze(args []Arg) *Error {
 	return s.unsqueezeAt(a[0])
 }
 
+// unsqueezeAt gives the new dimension the stride that torch gives it: that of what follows, taken whole.
 func (s *state) unsqueezeAt(dim int64) *Error {
 	d, err := wrap(dim, s.NDim+1)
 	if err != nil {

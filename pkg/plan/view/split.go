@@ -8,6 +8,7 @@ func (s *state) along(dim int64) (int, *Error) {
 	return wrap(dim, s.NDim)
 }
 
+// chunk is chunk(n, dim): pieces of equal size rounded up, so there may be fewer than n.
 func (s *state) chunk(args []Arg) *Error {
 	a, err := ints(args, 1, 0)
 	if err != nil {
@@ -29,6 +30,7 @@ func (s *state) chunk(args []Arg) *Error {
 	return nil
 }
 
+// splitEvery cuts into pieces of one size, the last one smaller; a dimension of size 0 is one piece.
 func (s *state) splitEvery(dim int, each int64) {
 	size := s.Shape[dim]
 	n := int64(1)
@@ -43,6 +45,7 @@ func (s *state) splitEvery(dim int, each int64) {
 	}}
 }
 
+// split is split(size or sizes, dim).
 func (s *state) split(args []Arg) *Error {
 	if len(args) < 1 || len(args) > 2 {
 		return raises("%d arguments, expected 1 or 2", len(args))
@@ -69,6 +72,7 @@ func (s *state) split(args []Arg) *Error {
 	return nil
 }
 
+// splitSizes cuts into pieces of the given sizes, which must add up.
 func (s *state) splitSizes(dim int, lengths []int64) *Error {
 	starts := make([]int64, len(lengths))
 	sum := int64(0)
@@ -131,6 +135,7 @@ func (s *state) tensorSplit(args []Arg) *Error {
 	return nil
 }
 
+// unbind is unbind(dim): one item for each index of a dimension, which goes.
 func (s *state) unbind(args []Arg) *Error {
 	a, err := ints(args, 0, 0)
 	if err != nil {

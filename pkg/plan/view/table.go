@@ -1,46 +1,42 @@
 package view
 
 // table maps torch's method names to what they do to a view. Some names share a function.
-var table map[string]func(*state, []Arg) *Error
-
-func init() { // not a literal: refuse reads the table's neighbours, and the compiler sees a cycle
-	table = map[string]func(*state, []Arg) *Error{
-		"__getitem__":      (*state).getitem,
-		"narrow":           (*state).narrow,
-		"select":           (*state).selectIndex,
-		"slice":            (*state).sliceOp,
-		"chunk":            (*state).chunk,
-		"split":            (*state).split,
-		"split_with_sizes": (*state).split,
-		"tensor_split":     (*state).tensorSplit,
-		"unbind":           (*state).unbind,
-		"transpose":        (*state).transpose,
-		"swapaxes":         (*state).transpose,
-		"swapdims":         (*state).transpose,
-		"t":                (*state).t,
-		"T":                (*state).reversed,
-		"mT":               (*state).matrixTransposed,
-		"permute":          (*state).permute,
-		"movedim":          (*state).movedim,
-		"moveaxis":         (*state).movedim,
-		"view":             (*state).view,
-		"view_as":          (*state).view,
-		"reshape":          (*state).reshape,
-		"reshape_as":       (*state).reshape,
-		"flatten":          (*state).flatten,
-		"unflatten":        (*state).unflatten,
-		"ravel":            (*state).ravel,
-		"squeeze":          (*state).squeeze,
-		"unsqueeze":        (*state).unsqueeze,
-		"contiguous":       (*state).contiguous,
-		"clone":            (*state).clone,
-		"index_select":     (*state).indexSelect,
-		"detach":           (*state).same,
-		"alias":            (*state).same,
-		"expand":           (*state).expand,
-		"expand_as":        (*state).expand,
-		"diagonal":         (*state).diagonal,
-	}
+var table = map[string]func(*state, []Arg) *Error{
+	"__getitem__":      (*state).getitem,
+	"narrow":           (*state).narrow,
+	"select":           (*state).selectIndex,
+	"slice":            (*state).sliceOp,
+	"chunk":            (*state).chunk,
+	"split":            (*state).split,
+	"split_with_sizes": (*state).split,
+	"tensor_split":     (*state).tensorSplit,
+	"unbind":           (*state).unbind,
+	"transpose":        (*state).transpose,
+	"swapaxes":         (*state).transpose,
+	"swapdims":         (*state).transpose,
+	"t":                (*state).t,
+	"T":                (*state).reversed,
+	"mT":               (*state).matrixTransposed,
+	"permute":          (*state).permute,
+	"movedim":          (*state).movedim,
+	"moveaxis":         (*state).movedim,
+	"view":             (*state).view,
+	"view_as":          (*state).view,
+	"reshape":          (*state).reshape,
+	"reshape_as":       (*state).reshape,
+	"flatten":          (*state).flatten,
+	"unflatten":        (*state).unflatten,
+	"ravel":            (*state).ravel,
+	"squeeze":          (*state).squeeze,
+	"unsqueeze":        (*state).unsqueeze,
+	"contiguous":       (*state).contiguous,
+	"clone":            (*state).clone,
+	"index_select":     (*state).indexSelect,
+	"detach":           (*state).same,
+	"alias":            (*state).same,
+	"expand":           (*state).expand,
+	"expand_as":        (*state).expand,
+	"diagonal":         (*state).diagonal,
 }
 
 // elsewhere holds operations that are known, and why they can't be planned.
@@ -52,6 +48,7 @@ var elsewhere = map[string]Reason{
 	"bool": Copies, "to": Copies, "float": Copies, "half": Copies, "bfloat16": Copies, "double": Copies, "repeat_interleave": Copies, "index_put": Copies, "where": Copies, "zero_": Copies,
 }
 
+// refuse says why an operation that is not in the table can't be planned.
 func refuse(name string) *Error {
 	switch r, ok := elsewhere[name]; {
 	case !ok:
@@ -63,6 +60,7 @@ func refuse(name string) *Error {
 	}
 }
 
+// same is for operations that show the same elements in the same way.
 func (s *state) same(args []Arg) *Error {
 	if len(args) != 0 {
 		return raises("%d arguments, expected none", len(args))

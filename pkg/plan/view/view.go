@@ -69,6 +69,7 @@ func (v *View) String() string {
 	return fmt.Sprintf("%d+%v/%v", v.Offset, v.Shape[:v.NDim], v.Stride[:v.NDim])
 }
 
+// remove drops a dimension; its offset must have been taken into account.
 func (v *View) remove(d int) {
 	copy(v.Shape[d:v.NDim], v.Shape[d+1:v.NDim])
 	copy(v.Stride[d:v.NDim], v.Stride[d+1:v.NDim])
@@ -76,6 +77,7 @@ func (v *View) remove(d int) {
 	v.Shape[v.NDim], v.Stride[v.NDim] = 0, 0
 }
 
+// insert adds a dimension before d. There must be room.
 func (v *View) insert(d int, size, stride int64) {
 	copy(v.Shape[d+1:v.NDim+1], v.Shape[d:v.NDim])
 	copy(v.Stride[d+1:v.NDim+1], v.Stride[d:v.NDim])
