@@ -124,7 +124,7 @@ func (v *View) PublisherList() *PublisherList {
 			Slots: []SlotRow{}, Updated: s.Updated,
 		}
 		for _, slot := range s.Slots {
-			r.Slots = append(r.Slots, SlotRow{Version: keyText(slot.Key), State: slot.State, Holders: slot.Holders})
+			r.Slots = append(r.Slots, v.slotRow(slot))
 		}
 		for _, rank := range s.Ranks {
 			heard[rank] = heard[rank] || !r.Fenced
@@ -137,6 +137,15 @@ func (v *View) PublisherList() *PublisherList {
 		}
 	}
 	return l
+}
+
+// slotRow tells a slot with those who read its version: as its publisher says, or else as the leases do.
+func (v *View) slotRow(s messages.Slot) SlotRow {
+	holders := s.Holders
+	if len(holders) == 0 && !s.Key.IsZero() {
+		holders = v.Leases[s.Key]
+	}
+	return SlotRow{Version: keyText(s.Key), State: s.State, Holders: holders}
 }
 
 // Write draws the list for people.
@@ -174,7 +183,7 @@ func (s *SlotRow) text() string {
 	return text
 }
 
-// slotText draws a slot of a status.
+// slotText draws a slot as its publisher tells it.
 func slotText(s messages.Slot) string {
 	row := SlotRow{Version: keyText(s.Key), State: s.State, Holders: s.Holders}
 	return row.text()

@@ -116,11 +116,11 @@ func (v *View) rankSays(k messages.Key, rank int) string {
 		if s.Run != k.Run || !slices.Contains(s.Ranks, rank) {
 			continue
 		}
-		var slots []string
+		var slots []SlotRow
 		for _, slot := range s.Slots {
-			slots = append(slots, slotText(slot))
+			slots = append(slots, v.slotRow(slot))
 		}
-		return fmt.Sprintf("%s on %s, seen %s: %s", s.Name, s.Host, age(v.Now, s.Updated), orNone(strings.Join(slots, "; ")))
+		return fmt.Sprintf("%s on %s, seen %s: %s", s.Name, s.Host, age(v.Now, s.Updated), slotsText(slots))
 	}
 	return "no publisher has reported for it within the last minute: is it running?"
 }
