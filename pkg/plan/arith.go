@@ -22,6 +22,14 @@ func add(a, b int64, ok bool) (int64, bool) {
 	return a + b, true
 }
 
+// gcd returns the greatest common divisor of positive numbers.
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
 // ceilDiv rounds towards the next larger integer, also below zero, where Go rounds towards zero.
 func ceilDiv(a, b int64) int64 { // b > 0
 	q := a / b

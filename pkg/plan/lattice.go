@@ -11,7 +11,7 @@ type lattice struct {
 
 // maxPieces bounds how many lattices one view may fall into. Only a flattened dimension sliced with a step
 // that doesn't divide it makes more than a few.
-const maxPieces = 1 << 18
+const maxPieces = 1 << 16
 
 // resolver turns walks into lattices over one source shape.
 type resolver struct {
@@ -76,6 +76,11 @@ func (r *resolver) carry(l *lattice, rest int64, strides [maxWalk]int64, d, j in
 	if s%step == 0 && lead%step+(other-lead) < step && l.n < maxWalk {
 		return r.periods(l, rest, strides, d, j, s/step, lead/step)
 	}
+	// The step doesn't divide the dimension. Overflows repeat after so many indices that the steps make whole
+	// turns of it; turns become a dimension, and only one of them is cut piece by piece.
+	if period := s / gcd(s, step); n >= 2*period && l.n < maxWalk {
+		return r.turns(l, rest, strides, d, j, 0, period)
+	}
 	for from := int64(0); from < n; {
 		lead := (rest + from*strides[j]) % s
 		fits := max(1, (s-1-lead-(other-rest%s))/step+1)
@@ -91,13 +96,19 @@ func (r *resolver) carry(l *lattice, rest int64, strides [maxWalk]int64, d, j in
 // periods cuts dimension j, of which each period indices fill dimension d exactly: a head up to the first
 // overflow, whole periods as a dimension of their own, and a tail.
 func (r *resolver) periods(l *lattice, rest int64, strides [maxWalk]int64, d, j int, period, phase int64) bool {
-	n, from := l.size[j], int64(0)
+	from := int64(0)
 	if phase > 0 {
-		from = min(n, period-phase)
+		from = min(l.size[j], period-phase)
 		if !r.part(l, rest, strides, d, j, 0, from) {
 			return false
 		}
 	}
+	return r.turns(l, rest, strides, d, j, from, period)
+}
+
+// turns makes the whole periods after from a dimension of their own, and goes on with them and with the tail.
+func (r *resolver) turns(l *lattice, rest int64, strides [maxWalk]int64, d, j int, from, period int64) bool {
+	n := l.size[j]
 	if whole := (n - from) / period; whole > 0 {
 		c := *l
 		c.advance(j, from)

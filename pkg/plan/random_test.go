@@ -10,7 +10,10 @@ import (
 	"github.com/drydock-rl/drydock/pkg/plan/plantest"
 )
 
-var cases = flag.Int("plan.cases", 2000, "random tilings that the planner is compared on with the dense reference")
+var (
+	cases = flag.Int("plan.cases", 2000, "random tilings that the planner is compared on with the dense reference")
+	first = flag.Uint64("plan.seed", 0, "the first of them")
+)
 
 // TestDense compares the planner with copying every element one by one, on random tilings.
 func TestDense(t *testing.T) {
@@ -19,7 +22,7 @@ func TestDense(t *testing.T) {
 	if testing.Short() {
 		n /= 10
 	}
-	for seed := range uint64(n) {
+	for seed := *first; seed < *first+uint64(n); seed++ {
 		c, err := plantest.Random(seed)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
