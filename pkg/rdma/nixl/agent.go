@@ -11,10 +11,15 @@ import (
 	"github.com/drydock-rl/drydock/pkg/rdma/internal/nixlsys"
 )
 
-// agentConfig: the progress thread is what makes an agent safe for several goroutines; readers and writers of its
-// tables are kept apart by the library's own lock. Without a delay the thread would spin on a core of its own; with one
-// it wakes for events at once and after a millisecond at the latest.
-var agentConfig = nixlsys.AgentConfig{ProgressThread: true, Sync: 2, ProgressDelay: 1000}
+// Agents are of two kinds, because without its own threads or locks an agent hangs or crashes under several goroutines.
+var (
+	// servingAgent answers readers by itself: it has a progress thread. Without a delay that would spin on a core of its
+	// own; with one it wakes for events at once and after a millisecond at the latest.
+	servingAgent = nixlsys.AgentConfig{ProgressThread: true, Sync: 2, ProgressDelay: 1000}
+	// readingAgent is driven by its poller, under the library's strict lock. A progress thread would spin beside the
+	// poller for as long as a request is under way.
+	readingAgent = nixlsys.AgentConfig{Sync: 1}
+)
 
 // agent is one agent of the library with one plug-in, and the memory registered with it.
 type agent struct {
@@ -38,8 +43,8 @@ type registration struct {
 	kept bool // stays when the last use ends
 }
 
-func newAgent(l *Library, cfg *Config, name string) (*agent, error) {
-	h, err := l.sys.NewAgent(name, agentConfig)
+func newAgent(l *Library, cfg *Config, kind nixlsys.AgentConfig, name string) (*agent, error) {
+	h, err := l.sys.NewAgent(name, kind)
 	if err != nil {
 		return nil, fmt.Errorf("make agent %s: %w", name, err)
 	}

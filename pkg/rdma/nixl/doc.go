@@ -14,8 +14,8 @@
 //
 // # Rules of the library that shape this package
 //
-// Agents run with a progress thread; without one, calls from several goroutines hang or crash it. A posted request is
-// polled by one goroutine an agent. Over shared memory the copy happens inside the post call, so posts run on a
+// An agent needs a progress thread or its strict lock; without either, calls from several goroutines hang or crash it.
+// The serving agent has the thread, reading agents the lock. A posted request is polled by one goroutine an agent. Over shared memory the copy happens inside the post call, so posts run on a
 // goroutine of each peer. Requests are released only when they have ended. Children are closed before their parents.
 //
 // The library reads its configuration from the C environment while it is opened. Config.Env is set there where the

@@ -143,10 +143,10 @@ func TestPluginThatIsMissingMakesTheTransportUnavailable(t *testing.T) {
 func TestNamesWithNULAreRefusedBeforeTheLibrarySeesThem(t *testing.T) {
 	t.Parallel()
 	l := fakeLibrary(t)
-	if _, err := l.sys.NewAgent("a\x00b", agentConfig); !errors.Is(err, nixlsys.ErrNUL) {
+	if _, err := l.sys.NewAgent("a\x00b", servingAgent); !errors.Is(err, nixlsys.ErrNUL) {
 		t.Errorf("agent: %v", err)
 	}
-	if _, err := newAgent(l, &Config{Plugin: "U\x00X"}, "x"); !errors.Is(err, nixlsys.ErrNUL) {
+	if _, err := newAgent(l, &Config{Plugin: "U\x00X"}, servingAgent, "x"); !errors.Is(err, nixlsys.ErrNUL) {
 		t.Errorf("plug-in: %v", err)
 	}
 }

@@ -70,7 +70,7 @@ func pluginFolder(lib string) string {
 
 // Plugins lists the plug-ins that the library finds.
 func (l *Library) Plugins() ([]string, error) {
-	a, err := l.sys.NewAgent("drydock-plugins", agentConfig)
+	a, err := l.sys.NewAgent("drydock-plugins", servingAgent)
 	if err != nil {
 		return nil, fmt.Errorf("make an agent: %w", err)
 	}

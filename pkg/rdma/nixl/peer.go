@@ -174,14 +174,14 @@ func (p *peer) run() {
 		}
 		select {
 		case <-p.broken.Done():
-			j.t.Done(j.t.Fail(p.why, errBroken))
-			continue
 		case p.slots <- struct{}{}:
+			if err := p.start(j); err != nil {
+				<-p.slots
+				j.t.Done(err)
+			}
+			continue
 		}
-		if err := p.start(j); err != nil {
-			<-p.slots
-			j.t.Done(err)
-		}
+		j.t.Done(j.t.Fail(p.why, errBroken))
 	}
 }
 
@@ -205,6 +205,9 @@ var errBroken = errors.New("an earlier read failed: connect anew")
 func (p *peer) start(j job) error {
 	if err := j.t.Err(); err != nil {
 		return err
+	}
+	if p.broken.Err() != nil { // with a free slot besides, either may have been seen first
+		return j.t.Fail(p.why, errBroken)
 	}
 	if err := p.rd.use(j.dst, false); err != nil {
 		return j.t.Fail(rdma.ErrRefused, err)

@@ -41,8 +41,8 @@ func (l *Library) SelfTest(cfg Config) error {
 func (l *Library) readSelf(cfg *Config, m *rdma.Memory) (ended bool, err error) {
 	id := rdma.NewIncarnation()
 	var agents []*agent
-	for _, suffix := range []string{"-a", "-b"} {
-		a, err := newAgent(l, cfg, "drydock-test-"+id+suffix)
+	for _, kind := range []nixlsys.AgentConfig{servingAgent, readingAgent} {
+		a, err := newAgent(l, cfg, kind, fmt.Sprintf("drydock-test-%s-%d", id, len(agents)))
 		if err != nil {
 			return true, errors.Join(err, closeAgents(agents))
 		}

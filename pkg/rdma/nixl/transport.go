@@ -66,12 +66,12 @@ func (t *Transport) start() (err error) {
 		return err
 	}
 	if t.cfg.Listen != "" {
-		if t.serving, err = newAgent(t.lib, &t.cfg, "drydock-"+t.cfg.Incarnation); err != nil {
+		if t.serving, err = newAgent(t.lib, &t.cfg, servingAgent, "drydock-"+t.cfg.Incarnation); err != nil {
 			return err
 		}
 	}
 	for i := range t.cfg.Agents {
-		a, err := newAgent(t.lib, &t.cfg, fmt.Sprintf("drydock-%s-r%d", t.cfg.Incarnation, i))
+		a, err := newAgent(t.lib, &t.cfg, readingAgent, fmt.Sprintf("drydock-%s-r%d", t.cfg.Incarnation, i))
 		if err != nil {
 			return err
 		}

@@ -33,8 +33,8 @@ bool nixl_capi_is_stub(void) {
 }
 
 int nixl_capi_create_configured_agent(const char *name, const void *cfg, struct agent **out) {
-	const bool *progress = cfg;
-	if (!*progress || strlen(name) >= sizeof(*out)->name) return INVALID_PARAM;
+	const struct { bool progress, listen; int port, sync; } *c = cfg;
+	if ((!c->progress && c->sync != 1) || strlen(name) >= sizeof(*out)->name) return INVALID_PARAM;
 	struct agent *a = calloc(1, sizeof *a);
 	strcpy(a->name, name);
 	pthread_mutex_lock(&lock);
