@@ -11,9 +11,12 @@ package natsd
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -54,6 +57,9 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := probe(so); err != nil {
+		return nil, fmt.Errorf("start a NATS server: %w", err)
+	}
 	srv, err := server.NewServer(so)
 	if err != nil {
 		return nil, fmt.Errorf("make a NATS server: %w", err)
@@ -76,6 +82,29 @@ func Start(o Options) (*Server, error) {
 		o.Port = addr.Port // for restarts
 	}
 	return &Server{srv: srv, opts: o}, nil
+}
+
+// probe tries what the server would fail at without a word to its caller, who would
+// then wait for it in vain: its port and its folder.
+func probe(so *server.Options) error {
+	l, err := net.Listen("tcp", net.JoinHostPort(so.Host, strconv.Itoa(max(so.Port, 0))))
+	if err != nil {
+		return fmt.Errorf("port %d is not free: %w", so.Port, err)
+	}
+	if err := l.Close(); err != nil {
+		return fmt.Errorf("give port %d back: %w", so.Port, err)
+	}
+	if !so.JetStream {
+		return nil
+	}
+	if err := os.MkdirAll(so.StoreDir, 0o755); err != nil {
+		return fmt.Errorf("make the store's folder: %w", err)
+	}
+	f, err := os.CreateTemp(so.StoreDir, ".probe-")
+	if err != nil {
+		return fmt.Errorf("write to the store's folder: %w", err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 func (o Options) server() (*server.Options, error) {

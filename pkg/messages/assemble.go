@@ -23,8 +23,12 @@ func (c *Control) Assemble(ctx context.Context, key Key) (v *Version, err error)
 	if err := c.drive(ctx, m); err != nil {
 		return nil, assembleError(key, m, err)
 	}
+	manifest, ok := m.Manifest.Body.Facts.(*Manifest)
+	if !ok {
+		return nil, fmt.Errorf("assemble version %s: %w", key, ErrMalformed)
+	}
 	v = &Version{
-		Manifest: m.Manifest.Body.Facts.(*Manifest), Ranks: make([]RankVersion, len(m.Tables)), Headers: m.Manifest.Trace,
+		Manifest: manifest, Ranks: make([]RankVersion, len(m.Tables)), Headers: m.Manifest.Trace,
 	}
 	run, ok, err := c.runRecord(ctx, protocol.Intent{Verb: protocol.ReadLeader, Place: protocol.Place{Kind: protocol.KindRun, Key: Key{Run: key.Run}}})
 	if err != nil || !ok {

@@ -1,7 +1,6 @@
 package messages_test
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"sync"
@@ -81,7 +80,7 @@ func BenchmarkAssemble(b *testing.B) {
 
 func assemble(b *testing.B, c *messages.Control, key messages.Key) {
 	b.Helper()
-	if _, err := c.Assemble(context.Background(), key); err != nil {
+	if _, err := c.Assemble(b.Context(), key); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -83,7 +83,7 @@ func (f *fleet) control(name string) *messages.Control {
 			f.t.Errorf("%s could not open the model: %v", name, err)
 			return nil
 		}
-		time.Sleep(100 * time.Millisecond) // a server that comes up
+		f.wait(100 * time.Millisecond)
 	}
 }
 
@@ -189,12 +189,21 @@ func (f *fleet) advance(within time.Duration) {
 	deadline := time.Now().Add(within)
 	for i := range f.installed {
 		for f.installed[i].Load() < goal {
-			if time.Now().After(deadline) || f.ctx.Err() != nil {
+			if time.Now().After(deadline) || !f.wait(10*time.Millisecond) {
 				f.t.Errorf("receiver %d serves %d, and should serve %d after %v", i, f.installed[i].Load(), goal, within)
 				return
 			}
-			time.Sleep(10 * time.Millisecond) // other goroutines' progress
 		}
+	}
+}
+
+// wait lets others make progress; false when the fleet has ended.
+func (f *fleet) wait(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-f.ctx.Done():
+		return false
 	}
 }
 

@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -139,7 +140,7 @@ func TestLayoutRoundTrip(t *testing.T) {
 			t.Fatalf("seed %d:\n wrote %+v\n  read %+v", seed, l, got)
 		}
 		again, err := EncodeLayout(got)
-		if err != nil || string(again) != string(b) {
+		if err != nil || !bytes.Equal(again, b) {
 			t.Fatalf("seed %d: a decoded layout encodes differently (%v)", seed, err)
 		}
 	}

@@ -2,6 +2,7 @@ package messages
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -10,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/drydock-rl/drydock/pkg/messages/protocol"
 )
 
 // Control is the control plane of one model over one connection. It is safe for
@@ -69,6 +72,10 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Control, error) {
 func (c *Control) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Deadline)
 	defer cancel()
+	res := c.perform(ctx, protocol.Intent{Verb: protocol.LastRun})
+	if on, _ := c.nc.ConnectedServerJetStream(); !on && errors.Is(res.Err, nats.ErrNoResponders) {
+		return explainJS(nats.ErrNoResponders) // neither this server nor one behind it has JetStream: waiting is vain
+	}
 	_, _, err := c.lastRun(ctx)
 	return err
 }

@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"bytes"
 	"encoding/hex"
 	"flag"
 	"fmt"
@@ -111,7 +112,7 @@ func TestGoldens(t *testing.T) {
 		if string(want) != drawn {
 			t.Errorf("%s differs from %s; run with -update if the change is meant:\n%s", name, path, drawn)
 		}
-		if got := unannotate(t, string(want)); string(got) != string(plain) {
+		if got := unannotate(t, string(want)); !bytes.Equal(got, plain) {
 			t.Errorf("%s: the golden's bytes are not the payload", path)
 		}
 	}

@@ -50,7 +50,7 @@ func (l *Layout) validateSources() error {
 			return malformed(layoutSchema, "shape", "source %d %q: bad shape end", i, l.Names[i])
 		}
 		end = e
-		if len(l.Names[i]) == 0 || len(l.Names[i]) > MaxName {
+		if l.Names[i] == "" || len(l.Names[i]) > MaxName {
 			return malformed(layoutSchema, "names", "source %d: name of %d bytes, want 1 to %d", i, len(l.Names[i]), MaxName)
 		}
 		if l.DTypes[i].Size() == 0 {

@@ -133,7 +133,7 @@ func TestPermissions(t *testing.T) {
 	p0, p1, rx0, op := g.open(t, "publisher-0"), g.open(t, "publisher-1"), g.open(t, "rx-0"), g.open(t, messages.OperatorName)
 	run := takeRun(t, p0, "job", 2)
 	key, next := messages.Key{Run: run.Run, Version: 1}, messages.Key{Run: run.Run, Version: 2}
-	allowed(t, ctx, p0, p1, rx0, op, key)
+	allowed(ctx, t, p0, p1, rx0, op, key)
 
 	rx0Conn := g.dial(t, "rx-0")
 	for what, try := range map[string]func(context.Context) error{
@@ -172,7 +172,7 @@ func TestPermissions(t *testing.T) {
 }
 
 // allowed does everything that the roles are for.
-func allowed(t *testing.T, ctx context.Context, p0, p1, rx, op *messages.Control, key messages.Key) {
+func allowed(ctx context.Context, t *testing.T, p0, p1, rx, op *messages.Control, key messages.Key) {
 	t.Helper()
 	if _, err := p1.AwaitRun(ctx, "job"); err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package messages_test
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -182,5 +181,5 @@ func TestReconnectStorm(t *testing.T) {
 			t.Fatalf("receiver %d was told of %s, %v", i, a.Key, ok)
 		}
 	}
-	t.Log(fmt.Sprintf("all %d receivers knew of the new version %v after its commit", receivers, time.Since(began).Round(time.Millisecond)))
+	t.Logf("all %d receivers knew of the new version %v after its commit", receivers, time.Since(began).Round(time.Millisecond))
 }

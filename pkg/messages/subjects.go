@@ -1,9 +1,7 @@
 package messages
 
 import (
-	"fmt"
 	"strconv"
-	"strings"
 )
 
 // subjects makes every subject, stream and bucket name of one model from its token.
@@ -29,9 +27,6 @@ func (s subjects) tiles(k Key, rank, chunk int) string {
 	return s.root() + "v." + k.String() + ".d." + strconv.Itoa(rank) + "." + strconv.Itoa(chunk)
 }
 
-// version is everything of a version but its commit.
-func (s subjects) version(k Key) string { return s.root() + "v." + k.String() + ".>" }
-
 // blob is one chunk of a layout or an endpoint: they live as long as their run.
 func (s subjects) blob(run uint64, d Digest, chunk int) string {
 	return s.root() + "b." + strconv.FormatUint(run, 10) + "." + d.String() + "." + strconv.Itoa(chunk)
@@ -46,32 +41,27 @@ func (s subjects) orders() string        { return s.root() + "o.*" }
 func (s subjects) lease(k Key, receiver string) string {
 	return "$KV." + s.leaseBucket() + "." + k.String() + "." + receiver
 }
+
 func (s subjects) leases(k Key) string {
 	return "$KV." + s.leaseBucket() + "." + k.String() + ".*"
 }
 func (s subjects) status(name string) string { return "$KV." + s.statusBucket() + "." + name }
 
-// keyOf reads the version key at the end of a commit's subject.
-func (s subjects) keyOf(subject string) (Key, error) {
-	rest, ok := strings.CutPrefix(subject, s.root()+"c.")
-	if !ok {
-		return Key{}, fmt.Errorf("subject %q is not a commit of model token %q", subject, s.token)
-	}
-	return ParseKey(rest)
-}
-
 // isToken says whether s may stand for one token of a subject.
 func isToken(s string) bool {
-	if len(s) == 0 || len(s) > 64 {
+	if s == "" || len(s) > 64 {
 		return false
 	}
 	for i := range len(s) {
-		c := s[i]
-		if !(c == '_' || c == '-' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z') {
+		if !isTokenByte(s[i]) {
 			return false
 		}
 	}
 	return true
+}
+
+func isTokenByte(c byte) bool {
+	return c == '_' || c == '-' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
 }
 
 // Token derives the subject token of a model from its full name: every character that
@@ -80,7 +70,7 @@ func isToken(s string) bool {
 func Token(model string) string {
 	b := []byte(model)
 	for i, c := range b {
-		if !isToken(string(rune(c))) {
+		if !isTokenByte(c) {
 			b[i] = '-'
 		}
 	}

@@ -197,7 +197,7 @@ func (w *watcher) send(list []Committed, next *Committed, order *Order) {
 	}
 	select {
 	case unread := <-w.out:
-		a.Skipped = append(unread.Skipped, unread.Key)
+		a.Skipped = slices.Concat(unread.Skipped, []Key{unread.Key})
 	default:
 	}
 	for _, v := range list {

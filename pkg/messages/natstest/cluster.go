@@ -35,27 +35,22 @@ type node struct {
 	gone    chan struct{} // the process has ended
 }
 
-var buildServer = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "nats-server-")
+// build makes the server of the module that go.mod pins. The toolchain's cache keeps it,
+// so that only the first build takes long.
+func build(tb testing.TB) string {
+	tb.Helper()
+	exe := filepath.Join(tb.TempDir(), "nats-server")
+	out, err := exec.CommandContext(tb.Context(), "go", "build", "-o", exe, "github.com/nats-io/nats-server/v2").CombinedOutput()
 	if err != nil {
-		return "", err
+		tb.Fatalf("build nats-server: %v: %s", err, out)
 	}
-	exe := filepath.Join(dir, "nats-server")
-	out, err := exec.Command("go", "build", "-o", exe, "github.com/nats-io/nats-server/v2").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build nats-server: %w: %s", err, out)
-	}
-	return exe, nil
-})
+	return exe
+}
 
 // StartCluster runs a cluster that ends with the test.
 func StartCluster(tb testing.TB) *Cluster {
 	tb.Helper()
-	exe, err := buildServer()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	c := &Cluster{tb: tb, exe: exe}
+	c := &Cluster{tb: tb, exe: build(tb)}
 	const size = 3
 	ports := freePorts(tb, 3*size)
 	var routes []string
@@ -99,7 +94,11 @@ func freePorts(tb testing.TB, n int) []int {
 			tb.Fatal(err)
 		}
 		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		addr, ok := l.Addr().(*net.TCPAddr)
+		if !ok {
+			tb.Fatalf("listening on %v", l.Addr())
+		}
+		ports = append(ports, addr.Port)
 	}
 	return ports
 }
@@ -150,16 +149,19 @@ func (c *Cluster) Kill(i int) {
 // awaitReady waits until the cluster has a JetStream leader that knows all servers.
 func (c *Cluster) awaitReady() {
 	c.tb.Helper()
-	deadline := time.Now().Add(60 * time.Second)
+	ctx := Context(c.tb, time.Minute)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
 	for {
 		err := c.ready()
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
 			c.tb.Fatalf("the cluster did not come up: %v", err)
 		}
-		time.Sleep(100 * time.Millisecond) // polling another process
 	}
 }
 
@@ -211,7 +213,7 @@ func (c *Cluster) Leader(stream string) int {
 func (c *Cluster) monitor(i int, path string, out any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/%s", c.nodes[i].monitor, path), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/%s", c.nodes[i].monitor, path), http.NoBody)
 	if err != nil {
 		return err
 	}

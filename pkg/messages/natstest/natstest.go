@@ -61,7 +61,7 @@ func Open(tb testing.TB, s *natsd.Server, cfg messages.Config) *messages.Control
 // Context ends with the test or after timeout: no test waits for ever.
 func Context(tb testing.TB, timeout time.Duration) context.Context {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(tb.Context(), timeout)
 	tb.Cleanup(cancel)
 	return ctx
 }

@@ -1,5 +1,7 @@
 package protocol
 
+import "errors"
+
 // Commit waits until every rank's table of a version is there, and puts the manifest
 // that they make, or finds that somebody did. Any number of ranks may run it at once:
 // equal tables make equal manifests.
@@ -133,7 +135,7 @@ func (c *Commit) step(r Result) Intent {
 	switch {
 	case in.Verb == Done:
 		c.Manifest = c.put.Stored
-	case in.Verb == Fail && in.Err == ErrConflict:
+	case in.Verb == Fail && errors.Is(in.Err, ErrConflict):
 		if err := ended(c.put.Stored.Body.Class); err != nil {
 			return fail(err)
 		}

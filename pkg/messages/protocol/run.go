@@ -1,5 +1,7 @@
 package protocol
 
+import "errors"
+
 // TakeRun takes the next run number for a job, or finds the run that the job holds
 // already. Numbers are consecutive: the record of run n+1 is what fences run n. A job
 // that held a run and was fenced gets ErrFenced, never another run: its rank 0 that
@@ -74,7 +76,7 @@ func (t *TakeRun) stepPut(r Result) Intent {
 	if in.Verb == Done {
 		t.Record = t.put.Stored
 	}
-	if in.Verb == Fail && in.Err == ErrConflict {
+	if in.Verb == Fail && errors.Is(in.Err, ErrConflict) {
 		// Another job was faster; or this one was, in an earlier life.
 		t.state = takeStart
 		return t.retry.wait(retryFirst, retryMost)

@@ -28,7 +28,7 @@ func (w *world) observe(r *request) {
 	if _, fenced := w.store.state[next]; fenced {
 		w.violate("version %s was committed although run %d was taken", key, key.Run+1)
 	}
-	for rank, d := range body.Facts.([]protocol.Digest) {
+	for rank, d := range digestsOf(body) {
 		it, ok := w.store.read(protocol.Place{Kind: protocol.KindTable, Key: key, Rank: rank}, 0)
 		if !ok || it.Body.Digest != d {
 			w.violate("version %s was committed without the table of rank %d", key, rank)

@@ -187,6 +187,15 @@ func manifestBody(key protocol.Key, tables []protocol.Item) protocol.Body {
 	}
 }
 
+// digestsOf are the digests of the tables that a manifest names.
+func digestsOf(manifest protocol.Body) []protocol.Digest {
+	digests, ok := manifest.Facts.([]protocol.Digest)
+	if !ok {
+		panic(fmt.Sprintf("simulator: a manifest with facts %v", manifest.Facts))
+	}
+	return digests
+}
+
 // awaitRun waits until a job has a run, or was fenced before its rank saw it.
 type awaitRun struct {
 	job     string

@@ -107,7 +107,7 @@ func (r *reader) valid() bool {
 
 func (r *reader) assemble(key protocol.Key) {
 	m := &protocol.Assemble{Key: key, Digests: func(b protocol.Body) ([]protocol.Digest, error) {
-		return b.Facts.([]protocol.Digest), nil
+		return digestsOf(b), nil
 	}}
 	r.w.run(r.main, m, func(err error) {
 		if err != nil {
