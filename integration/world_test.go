@@ -214,3 +214,8 @@ func (r *receiver) root() string { return filepath.Join(r.w.arenas, r.name) }
 func (r *receiver) arena(rank int) string {
 	return filepath.Join(r.root(), "current", fmt.Sprintf("rank-%d.safetensors", rank))
 }
+
+// siteConfig is a model in memory.
+func siteConfig(model string) messages.Config {
+	return messages.Config{Model: model, Memory: true, MaxBytes: 16 << 20}
+}
