@@ -90,7 +90,7 @@ func (c *config) receiver(p *wiring.Process, dests []plan.Dest) (*refit.Receiver
 		Tracer: p.Telemetry.TracerProvider.Tracer("github.com/drydock-rl/drydock/cmd/receiver"),
 	})
 	if err != nil {
-		return nil, cli.WithCode(cli.ExitCapacity, err)
+		return nil, cli.WithCode(cli.ExitCapacity, fmt.Errorf("%w (--arena-dir %s)", err, c.ArenaDir))
 	}
 	p.Later(receiver.Close)
 	return receiver, nil

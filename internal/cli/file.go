@@ -16,14 +16,20 @@ import (
 const maxConfigBytes = 1 << 20
 
 // file resolves flags from a flat YAML mapping of flag names to values.
-type file map[string]any
+type file struct {
+	path   string
+	values map[string]any
+}
 
 // loadFile reads a configuration file for kong.
 func loadFile(r io.Reader) (kong.Resolver, error) {
-	var f file
-	err := yaml.NewDecoder(io.LimitReader(r, maxConfigBytes)).Decode(&f)
+	f := file{path: "given"}
+	if named, ok := r.(interface{ Name() string }); ok {
+		f.path = named.Name()
+	}
+	err := yaml.NewDecoder(io.LimitReader(r, maxConfigBytes)).Decode(&f.values)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("read configuration file: %w", err)
+		return nil, fmt.Errorf("read configuration file %s: expected a mapping of flag names to values: %w", f.path, err)
 	}
 	return f, nil
 }
@@ -31,9 +37,9 @@ func loadFile(r io.Reader) (kong.Resolver, error) {
 // Validate refuses keys that no flag has: a misspelt key must not fall silently back to a default.
 func (f file) Validate(app *kong.Application) error {
 	known := flagNames(app.Node)
-	for key := range f {
+	for key := range f.values {
 		if !slices.Contains(known, key) {
-			return fmt.Errorf("configuration file: unknown key %q; known are %s", key, strings.Join(known, ", "))
+			return fmt.Errorf("configuration file %s: unknown key %q; known are %s", f.path, key, strings.Join(known, ", "))
 		}
 	}
 	return nil
@@ -46,7 +52,7 @@ func (f file) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, erro
 			return nil, nil
 		}
 	}
-	return f[flag.Name], nil
+	return f.values[flag.Name], nil
 }
 
 // flagNames lists the flags of a command and of all below it, sorted.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -47,9 +48,21 @@ func Main(name, about string, config logging) int {
 func Run(ctx context.Context, name, about string, config logging, args []string, stdout, stderr io.Writer) int {
 	err := run(ctx, name, about, config, args, stdout, stderr)
 	if err != nil && !errors.Is(err, context.Canceled) {
-		fmt.Fprintf(stderr, "%s: %v\n", name, err)
+		fmt.Fprintf(stderr, "%s: %s\n", name, oneLine(err))
 	}
 	return Code(err)
+}
+
+// oneLine writes an error, which may be several joined, as one line.
+func oneLine(err error) string {
+	var parts []string
+	for line := range strings.Lines(err.Error()) {
+		if line = strings.TrimSpace(line); line != "" {
+			parts = append(parts, line)
+		}
+	}
+	text := strings.Join(parts, "; ")
+	return strings.ReplaceAll(text, ":; ", ": ")
 }
 
 // helped ends parsing after --help has been printed.

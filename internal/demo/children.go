@@ -30,6 +30,7 @@ type child struct {
 	log  string // file of its standard error
 	done chan struct{}
 	err  error // valid when done is closed
+	told bool  // its end has been reported; valid when done is closed
 }
 
 // children starts processes and stops all of them.
@@ -96,6 +97,7 @@ func (cs *children) watch(c *child, out io.Reader, log *os.File, line func(strin
 	expected := cs.stopping
 	cs.mu.Unlock()
 	if !expected {
+		c.told = true
 		select {
 		case cs.failed <- fmt.Errorf("%s ended by itself: %w; it said: %s", c.name, orEnded(c.err), lastLine(c.log)):
 		default:
@@ -145,6 +147,16 @@ func (cs *children) stop() error {
 	return errors.Join(errs...)
 }
 
+// early says that a child ended by the signal to leave itself: it came before the program was ready to take it.
+func early(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGTERM
+}
+
 func reap(some []*child) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
 	defer cancel()
@@ -158,7 +170,7 @@ func reap(some []*child) error {
 			errs = append(errs, fmt.Errorf("%s did not leave within %v and was killed", c.name, stopGrace))
 			continue
 		}
-		if c.err != nil {
+		if c.err != nil && !c.told && !early(c.err) {
 			errs = append(errs, fmt.Errorf("%s left with an error: %w; it said: %s", c.name, c.err, lastLine(c.log)))
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/drydock-rl/drydock/internal/natsd"
 	"github.com/drydock-rl/drydock/internal/proof"
 	"github.com/drydock-rl/drydock/internal/tracesink"
+	"github.com/drydock-rl/drydock/internal/wiring"
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/tracing"
@@ -120,9 +121,9 @@ func (r *run) serve(ctx context.Context) (err error) {
 		r.later(func() error { server.Shutdown(); return nil })
 		r.url = server.URL()
 	}
-	nc, err := messages.Dial(r.url, messages.DialConfig{Name: "refitctl demo", Logger: r.log})
+	nc, err := (&wiring.NATS{NATS: r.url}).Connect(ctx, "refitctl demo", r.log)
 	if err != nil {
-		return cli.WithCode(cli.ExitUnavailable, err)
+		return err
 	}
 	r.later(func() error { nc.Close(); return nil })
 	return r.open(ctx, nc)

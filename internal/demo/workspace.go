@@ -10,6 +10,9 @@ import (
 	"github.com/drydock-rl/drydock/internal/capturegen"
 	"github.com/drydock-rl/drydock/internal/checkpoint"
 	"github.com/drydock-rl/drydock/internal/cli"
+	"github.com/drydock-rl/drydock/internal/shardlayout"
+	"github.com/drydock-rl/drydock/internal/tiles"
+	"github.com/drydock-rl/drydock/internal/trainer"
 )
 
 // workspace is the demo's files: a folder for logs, checkpoint and capture, and one for arenas.
@@ -50,7 +53,17 @@ func (w *workspace) fill(ctx context.Context, o Options) (err error) {
 	if w.source, err = checkpoint.Open(w.checkpoint); err != nil {
 		return cli.WithCode(cli.ExitInput, err)
 	}
-	return cli.WithCode(cli.ExitInput, w.capturing(o))
+	return cli.WithCode(cli.ExitInput, errors.Join(w.cuttable(o), w.capturing(o)))
+}
+
+// cuttable refuses layouts that don't fit the number of trainers before anything runs.
+func (w *workspace) cuttable(o Options) error {
+	kind, err := shardlayout.ParseKind(o.Layout)
+	if err != nil {
+		return err
+	}
+	_, err = trainer.Cut(w.source, kind, 0, o.Trainers, tiles.Options{})
+	return err
 }
 
 // capturing reads the capture that was given, or makes one.

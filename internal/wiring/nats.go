@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,7 +22,7 @@ type NATS struct {
 	NATS            string        `help:"NATS server URL, or a comma-separated list of the servers of one cluster." default:"nats://127.0.0.1:4222" placeholder:"URL"`
 	NATSCreds       string        `help:"NATS credentials file (JWT and seed)." placeholder:"FILE"`
 	NATSNkey        string        `help:"NATS nkey seed file." placeholder:"FILE"`
-	NATSCA          string        `help:"PEM file of the authority that signed the server's certificate; switches TLS on." placeholder:"FILE"`
+	NATSCA          string        `name:"nats-ca" help:"PEM file of the authority that signed the server's certificate; switches TLS on." placeholder:"FILE"`
 	NATSCert        string        `help:"PEM file of the client's certificate, with --nats-key." placeholder:"FILE"`
 	NATSKey         string        `help:"PEM file of the client's private key, with --nats-cert." placeholder:"FILE"`
 	NATSInboxPrefix string        `help:"Inbox prefix, where the server's permissions give each role its own." placeholder:"SUBJECT"`
@@ -29,6 +31,9 @@ type NATS struct {
 
 // Connect dials, waiting for a server as long as NATSWait says.
 func (n *NATS) Connect(ctx context.Context, name string, log *slog.Logger) (*nats.Conn, error) {
+	if err := checkURLs(n.NATS); err != nil {
+		return nil, cli.WithCode(cli.ExitUsage, err)
+	}
 	conf, err := n.tls()
 	if err != nil {
 		return nil, cli.WithCode(cli.ExitInput, err)
@@ -52,6 +57,20 @@ func (n *NATS) Connect(ctx context.Context, name string, log *slog.Logger) (*nat
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// schemes are what the client can speak; an address without one is a nats:// address.
+var schemes = []string{"nats", "tls", "ws", "wss"}
+
+// checkURLs refuses what no server can answer to.
+func checkURLs(list string) error {
+	for _, url := range strings.Split(list, ",") {
+		scheme, _, found := strings.Cut(strings.TrimSpace(url), "://")
+		if found && !slices.Contains(schemes, scheme) {
+			return fmt.Errorf("--nats %s: expected nats://host:port, or one of the schemes %s", url, strings.Join(schemes, ", "))
+		}
+	}
+	return nil
 }
 
 // tls is nil where no flag asks for it.

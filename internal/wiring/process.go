@@ -60,10 +60,18 @@ func (p *Process) start(ctx context.Context, b *Base, service, name string) erro
 	p.Later(func() error { nc.Close(); return nil })
 	p.Control, err = messages.Open(ctx, nc, messages.Config{Model: b.Model, Logger: p.Log, Tracer: telemetry.TracerProvider})
 	if err != nil {
-		return cli.WithCode(cli.ExitUnavailable, err)
+		return cli.WithCode(cli.ExitUnavailable, explainOpen(b.Model, err))
 	}
 	p.Later(p.Control.Close)
 	return p.admin(b, nc)
+}
+
+// explainOpen says what to do about a model that was never made.
+func explainOpen(model string, err error) error {
+	if errors.Is(err, messages.ErrNoStream) && !errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("%w (refitctl init --model %s makes the model on that server)", err, model)
+	}
+	return err
 }
 
 // admin starts the HTTP server, where one is asked for.

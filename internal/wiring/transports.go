@@ -59,9 +59,13 @@ func (t *Transports) open(p *Process, name string, listen Listen, incarnation st
 	case nixl.Name:
 		return t.openNIXL(p, listen, incarnation)
 	}
-	return tcp.New(tcp.Config{
+	made, err := tcp.New(tcp.Config{
 		Listen: listen.Listen, Advertise: listen.Advertise, Incarnation: incarnation, Secure: t.TCPSecure, Logger: p.Log,
 	})
+	if err != nil && listen.Listen != "" {
+		return nil, fmt.Errorf("%w (--listen names another address; port 0 takes a free one)", err)
+	}
+	return made, err
 }
 
 // openNIXL opens the library, and has what it writes to standard error go to the log from then on.

@@ -29,6 +29,7 @@ type Control struct {
 	catalogues catalogueCache
 	layouts    cache[knownLayout]
 	endpoints  cache[*Endpoint]
+	runs       cache[RunRecord] // by number: records are written once
 	stored     cache[bool]   // blobs that this process has seen stored, by run and digest
 	encoded    encodedLayout // the one published last
 	bad        quarantined
