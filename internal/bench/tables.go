@@ -9,6 +9,7 @@ import (
 	"github.com/drydock-rl/drydock/internal/capturegen"
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/refit"
 )
 
 // benchRanks is how many FSDP trainers serve the model, tpSize into how many parts engines cut it.
@@ -39,7 +40,7 @@ func benchTables(ctx context.Context, out io.Writer, o Options) error {
 	entries := float64(len(sources) * benchRanks)
 	views := make([]*plan.Layout, len(layouts))
 	for i, l := range layouts {
-		views[i] = planView(l)
+		views[i] = refit.PlanLayout(l)
 	}
 	s := section{title: fmt.Sprintf("Qwen3-30B-A3B: %d tensors of %d trainer ranks, %.2f bytes an entry on the wire; one destination rank of %d",
 		len(sources), benchRanks, float64(nbytes)/entries, tpSize), rows: []*row{
@@ -103,16 +104,4 @@ func qwenDest(sources []capturegen.Source) (plan.Dest, error) {
 		at += n
 	}
 	return d, err
-}
-
-// planView is the planner's view of a layout.
-func planView(l *messages.Layout) *plan.Layout {
-	dtypes := make([]plan.DType, len(l.DTypes))
-	for i, d := range l.DTypes {
-		dtypes[i] = plan.DType(d)
-	}
-	return &plan.Layout{
-		Rank: l.Rank, Regions: l.Regions, Names: l.Names, DTypes: dtypes, ShapeEnd: l.ShapeEnd, Shapes: l.Shapes,
-		Source: l.Source, Region: l.Region, Offset: l.Offset, Box: l.Box, Stride: l.Stride,
-	}
 }

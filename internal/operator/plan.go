@@ -15,6 +15,7 @@ import (
 	"github.com/drydock-rl/drydock/internal/trainer"
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/refit"
 )
 
 // PlanRequest says what to plan, but for what the trainers hold.
@@ -87,7 +88,7 @@ func CheckpointTable(dir, layout string, trainers int) (_ *plan.Table, err error
 		if err != nil {
 			return nil, cli.WithCode(cli.ExitUsage, err)
 		}
-		if err := m.Add(planLayout(shards.Layout())); err != nil {
+		if err := m.Add(refit.PlanLayout(shards.Layout())); err != nil {
 			return nil, cli.WithCode(cli.ExitInput, err)
 		}
 	}
@@ -102,23 +103,11 @@ func PublishedTable(ctx context.Context, c *messages.Control, k messages.Key) (*
 	}
 	m := plan.NewMerger()
 	for i := range v.Ranks {
-		if err := m.Add(planLayout(v.Ranks[i].Layout)); err != nil {
+		if err := m.Add(refit.PlanLayout(v.Ranks[i].Layout)); err != nil {
 			return nil, cli.WithCode(cli.ExitMismatch, fmt.Errorf("merge the layouts of version %s: %w", k, err))
 		}
 	}
 	return m.Table(), nil
-}
-
-// planLayout is the planner's view of a published layout; the dtype codes of both packages are the same.
-func planLayout(l *messages.Layout) *plan.Layout {
-	dtypes := make([]plan.DType, len(l.DTypes))
-	for i, d := range l.DTypes {
-		dtypes[i] = plan.DType(d)
-	}
-	return &plan.Layout{
-		Rank: l.Rank, Regions: l.Regions, Names: l.Names, DTypes: dtypes, ShapeEnd: l.ShapeEnd, Shapes: l.Shapes,
-		Source: l.Source, Region: l.Region, Offset: l.Offset, Box: l.Box, Stride: l.Stride,
-	}
 }
 
 // Refusal is the answer when no plan can be made.

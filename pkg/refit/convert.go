@@ -10,9 +10,9 @@ import (
 	"github.com/drydock-rl/drydock/pkg/refit/arena"
 )
 
-// planLayout is the planner's view of a published layout. The columns are shared, not copied; the numeric dtype codes
+// PlanLayout is the planner's view of a published layout. The columns are shared, not copied; the numeric dtype codes
 // of both packages are the same.
-func planLayout(l *messages.Layout) *plan.Layout {
+func PlanLayout(l *messages.Layout) *plan.Layout {
 	dtypes := make([]plan.DType, len(l.DTypes))
 	for i, d := range l.DTypes {
 		dtypes[i] = plan.DType(d)
@@ -28,7 +28,7 @@ func planLayout(l *messages.Layout) *plan.Layout {
 func merge(v *messages.Version) (*plan.Table, error) {
 	layouts := make([]*plan.Layout, len(v.Ranks))
 	for i := range v.Ranks {
-		layouts[i] = planLayout(v.Ranks[i].Layout)
+		layouts[i] = PlanLayout(v.Ranks[i].Layout)
 	}
 	return plan.Merge(layouts)
 }
