@@ -2,6 +2,7 @@
 
 serve: prints one JSON line {agent, md, base, nbytes} (md in hex), holds the buffer until stdin ends.
 read:  takes one JSON line {agent, md, base, nbytes} on stdin, reads the bytes, prints their SHA-256.
+bench: takes lines {agent, md, base, nbytes, run}, reads one run of four, prints the seconds of the fastest of ten reads.
 
 The wheel is unpacked, not installed; its folder is the first argument.
 """
@@ -39,6 +40,42 @@ def runs(base, nbytes):
     return numpy.array([[base, nbytes, 0]], dtype=numpy.uint64)
 
 
+def read(nixl, agent, backend, local, remote, name):
+    """One read as NIXL's own examples do it: lists, request, post, poll, release."""
+    to = nixl.nixlXferDList(nixl.DRAM_SEG, local)
+    source = nixl.nixlXferDList(nixl.DRAM_SEG, remote)
+    request = agent.createXferReq(nixl.NIXL_READ, to, source, name, "", [backend])
+    status = agent.postXferReq(request)
+    until = time.monotonic() + 20
+    while status == nixl.NIXL_IN_PROG and time.monotonic() < until:
+        status = agent.getXferStatus(request)
+    if status != nixl.NIXL_SUCCESS:
+        sys.exit(f"read: {status}")
+    agent.releaseXferReq(request)
+
+
+def strided(base, run, step, count):
+    out = numpy.zeros((count, 3), dtype=numpy.uint64)
+    out[:, 0] = base + numpy.arange(count, dtype=numpy.uint64) * numpy.uint64(step)
+    out[:, 1] = run
+    return out
+
+
+def bench(nixl, agent, backend, base):
+    for line in sys.stdin:
+        other = json.loads(line)
+        if agent.checkRemoteMD(other["agent"], nixl.nixlXferDList(nixl.DRAM_SEG)) != nixl.NIXL_SUCCESS:
+            agent.loadRemoteMD(bytes.fromhex(other["md"]))
+        run, count = other["run"], other["nbytes"] // (4 * other["run"])
+        local, remote = strided(base, run, run, count), strided(other["base"], run, 4 * run, count)
+        took = []
+        for _ in range(11):
+            start = time.perf_counter()
+            read(nixl, agent, backend, local, remote, other["agent"])
+            took.append(time.perf_counter() - start)
+        print(min(took[1:]), flush=True)
+
+
 def main():
     root, mode, nbytes, params = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
     nixl = bindings(root)
@@ -53,17 +90,12 @@ def main():
         print(json.dumps({"agent": "python-serve", "md": md, "base": base, "nbytes": nbytes}), flush=True)
         sys.stdin.read()
         return
+    if mode == "bench":
+        bench(nixl, agent, backend, base)
+        return
     other = json.loads(sys.stdin.readline())
     agent.loadRemoteMD(bytes.fromhex(other["md"]))
-    local = nixl.nixlXferDList(nixl.DRAM_SEG, runs(base, nbytes))
-    remote = nixl.nixlXferDList(nixl.DRAM_SEG, runs(other["base"], nbytes))
-    request = agent.createXferReq(nixl.NIXL_READ, local, remote, other["agent"], "", [backend])
-    status = agent.postXferReq(request)
-    until = time.monotonic() + 20
-    while status == nixl.NIXL_IN_PROG and time.monotonic() < until:
-        status = agent.getXferStatus(request)
-    if status != nixl.NIXL_SUCCESS:
-        sys.exit(f"read: {status}")
+    read(nixl, agent, backend, runs(base, nbytes), runs(other["base"], nbytes), other["agent"])
     print(hashlib.sha256(memory).hexdigest(), flush=True)
 
 
