@@ -30,11 +30,9 @@ func (c *Control) Assemble(ctx context.Context, key Key) (v *Version, err error)
 	v = &Version{
 		Manifest: manifest, Ranks: make([]RankVersion, len(m.Tables)), Headers: m.Manifest.Trace,
 	}
-	run, ok, err := c.runRecord(ctx, protocol.Intent{Verb: protocol.ReadLeader, Place: protocol.Place{Kind: protocol.KindRun, Key: Key{Run: key.Run}}})
-	if err != nil || !ok {
-		return nil, fmt.Errorf("assemble version %s: record of its run: found %v: %w", key, ok, errors.Join(err, ErrIncomplete))
+	if v.Run, err = c.recordOf(ctx, key.Run); err != nil {
+		return nil, fmt.Errorf("assemble version %s: %w", key, err)
 	}
-	v.Run = run
 	for rank, it := range m.Tables {
 		if err := v.addTable(rank, it); err != nil {
 			return nil, &RankError{Op: "assemble", Key: key, Ranks: []int{rank}, Err: err}

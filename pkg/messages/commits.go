@@ -78,7 +78,7 @@ func (c *Control) Abandon(ctx context.Context, key Key, reason string) error {
 	if err != nil {
 		return fmt.Errorf("abandon version %s: %w", key, err)
 	}
-	put := &protocol.PutOnce{Place: protocol.Place{Kind: protocol.KindCommit, Key: key}, Body: body}
+	put := &protocol.PutOnce{Place: protocol.Place{Kind: protocol.KindCommit, Key: key}, Body: body, TTL: abandonedTTL}
 	err = c.drive(ctx, put)
 	if errors.Is(err, ErrConflict) && put.Stored.Body.Class == protocol.ClassAbandoned {
 		return nil
@@ -88,6 +88,10 @@ func (c *Control) Abandon(ctx context.Context, key Key, reason string) error {
 	}
 	return nil
 }
+
+// abandonedTTL is how long people can read why a version was abandoned. Its tables go
+// with Retire, so that it can't be committed afterwards either.
+const abandonedTTL = time.Hour
 
 func (c *Control) endBody(key Key, state EndState, reason string) (protocol.Body, error) {
 	b, err := EncodeEnded(&Ended{
@@ -132,7 +136,7 @@ func (c *Control) Versions(ctx context.Context) ([]Committed, error) {
 
 // commits makes one attempt to read all commit places.
 func (c *Control) commits(ctx context.Context) ([]Committed, error) {
-	msgs, err := c.multiGet(ctx, c.subj.stream(), []string{c.subj.commits()})
+	msgs, err := c.list(ctx, c.subj.stream(), c.subj.commits())
 	if err != nil {
 		return nil, err
 	}

@@ -30,8 +30,8 @@ type Control struct {
 	layouts    cache[knownLayout]
 	endpoints  cache[*Endpoint]
 	runs       cache[RunRecord] // by number: records are written once
-	stored     cache[bool]   // blobs that this process has seen stored, by run and digest
-	encoded    encodedLayout // the one published last
+	stored     cache[bool]      // blobs that this process has seen stored, by run and digest
+	encoded    encodedLayout    // the one published last
 	bad        quarantined
 
 	stop       context.CancelFunc // ends all that runs in the background

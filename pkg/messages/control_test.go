@@ -311,3 +311,25 @@ func TestStatuses(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
+
+// TestMoreStatusesThanTheServerListsAtOnce: 1024 subjects are the limit of one request.
+func TestMoreStatusesThanTheServerListsAtOnce(t *testing.T) {
+	t.Parallel()
+	const n = 1100
+	c := natstest.Open(t, natstest.Start(t, natsd.Options{}), memory())
+	ctx := natstest.Context(t, 30*time.Second)
+	var wg sync.WaitGroup
+	for part := range 4 {
+		wg.Go(func() {
+			for i := part; i < n; i += 4 {
+				if err := c.PutStatus(ctx, fmt.Sprintf("rx-%d", i), messages.Status{Role: messages.RoleReceiver}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if list, err := c.Statuses(ctx); err != nil || len(list) != n {
+		t.Errorf("%d statuses, %v", len(list), err)
+	}
+}

@@ -179,6 +179,7 @@ type getQuery struct {
 	LastFor  string   `json:"last_by_subj,omitempty"`
 	NextFor  string   `json:"next_by_subj,omitempty"`
 	Multi    []string `json:"multi_last,omitempty"`
+	Batch    int      `json:"batch,omitempty"`
 	MaxBytes int      `json:"max_bytes,omitempty"`
 	UpToSeq  uint64   `json:"up_to_seq,omitempty"`
 }
@@ -194,10 +195,36 @@ const (
 // allowed. The answer may be short without saying so: callers know what they want,
 // and ask again for what is missing.
 func (c *Control) multiGet(ctx context.Context, stream string, subjects []string) ([]stored, error) {
+	return c.batch(ctx, stream, getQuery{Multi: subjects, MaxBytes: multiBytes})
+}
+
+// list reads the last message of each subject that matches filter, from any replica. Few
+// come with one request; more than the server lists at once are read page by page, in
+// the order of the stream.
+func (c *Control) list(ctx context.Context, stream, filter string) ([]stored, error) {
+	msgs, err := c.multiGet(ctx, stream, []string{filter})
+	if !errors.Is(err, errTooMany) {
+		return msgs, err
+	}
+	for seq := uint64(1); ; {
+		page, err := c.batch(ctx, stream, getQuery{Seq: seq, NextFor: filter, Batch: multiSubjects, MaxBytes: multiBytes})
+		msgs = append(msgs, page...)
+		if err != nil || len(page) == 0 {
+			return msgs, err
+		}
+		seq = page[len(page)-1].Seq + 1
+	}
+}
+
+// errTooMany is the server's refusal to list more than 1024 subjects at once.
+var errTooMany = errors.New("direct get: more than 1024 subjects match")
+
+// batch makes one direct get that is answered by several messages and an end mark.
+func (c *Control) batch(ctx context.Context, stream string, query getQuery) ([]stored, error) {
 	subject := "$JS.API.DIRECT.GET." + stream
 	ctx, done := c.denials.watch(ctx, subject, 4*c.cfg.OpTimeout)
 	defer done()
-	body, err := json.Marshal(getQuery{Multi: subjects, MaxBytes: multiBytes})
+	body, err := json.Marshal(query)
 	if err != nil {
 		return nil, fmt.Errorf("encode request to %s: %w", subject, err)
 	}
@@ -243,7 +270,7 @@ func collect(ctx context.Context, sub *nats.Subscription) ([]stored, error) {
 		case "503":
 			return nil, fmt.Errorf("no response from stream: %w", nats.ErrNoResponders)
 		case "413":
-			return nil, fmt.Errorf("direct get: more than %d subjects match", 1024)
+			return nil, errTooMany
 		default:
 			return nil, fmt.Errorf("direct get: status %s %s", status, m.Header.Get("Description"))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -94,7 +95,8 @@ func (c *Control) perform(ctx context.Context, in protocol.Intent) protocol.Resu
 	case protocol.PurgeTable:
 		return c.performPurgeTable(ctx, in.Place)
 	case protocol.Wait:
-		pause(ctx, in.Delay)
+		// Ranks that wait for each other do not ask in step.
+		pause(ctx, in.Delay/2+rand.N(in.Delay/2+1))
 		return protocol.Result{Outcome: protocol.OK}
 	}
 	panic(fmt.Sprintf("messages: unknown verb %d", in.Verb))

@@ -3,7 +3,9 @@ package messages
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/drydock-rl/drydock/pkg/messages/protocol"
@@ -74,6 +76,21 @@ func (c *Control) Run(ctx context.Context) (RunRecord, bool, error) {
 // lastRun asks the leader until ctx ends.
 func (c *Control) lastRun(ctx context.Context) (RunRecord, bool, error) {
 	return c.runRecord(ctx, protocol.Intent{Verb: protocol.LastRun})
+}
+
+// recordOf reads the record of one run, once.
+func (c *Control) recordOf(ctx context.Context, run uint64) (RunRecord, error) {
+	id := strconv.FormatUint(run, 10)
+	if rec, ok := c.runs.get(id); ok {
+		return rec, nil
+	}
+	place := protocol.Place{Kind: protocol.KindRun, Key: Key{Run: run}}
+	rec, ok, err := c.runRecord(ctx, protocol.Intent{Verb: protocol.ReadLeader, Place: place})
+	if err != nil || !ok {
+		return RunRecord{}, fmt.Errorf("read the record of run %d: found %v: %w", run, ok, errors.Join(err, ErrIncomplete))
+	}
+	c.runs.put(id, rec)
+	return rec, nil
 }
 
 func (c *Control) runRecord(ctx context.Context, in protocol.Intent) (RunRecord, bool, error) {

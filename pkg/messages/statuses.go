@@ -35,7 +35,7 @@ func (c *Control) PutStatus(ctx context.Context, name string, s Status) error {
 func (c *Control) Statuses(ctx context.Context) ([]Status, error) {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
-	msgs, err := c.multiGet(ctx, "KV_"+c.subj.statusBucket(), []string{c.subj.status("*")})
+	msgs, err := c.list(ctx, "KV_"+c.subj.statusBucket(), c.subj.status("*"))
 	if err != nil {
 		return nil, fmt.Errorf("read statuses of %q: %w", c.cfg.Model, err)
 	}

@@ -1,5 +1,7 @@
 package protocol
 
+import "time"
+
 // PutOnce writes one message to a place that is written once, as often as it takes.
 // When the place is taken it compares: an equal message is success, since the writer
 // may have been here before; another one is ErrConflict, and the first writer wins.
@@ -7,6 +9,7 @@ type PutOnce struct {
 	Place Place
 	Body  Body
 	Fence uint64
+	TTL   time.Duration // 0: for ever
 
 	Stored Item // after Done: what lies there; after ErrConflict: the other's message
 
@@ -40,7 +43,7 @@ func (p *PutOnce) Step(r Result) Intent {
 
 func (p *PutOnce) write() Intent {
 	p.state = putWriting
-	return Intent{Verb: Put, Place: p.Place, Body: p.Body, Fence: p.Fence}
+	return Intent{Verb: Put, Place: p.Place, Body: p.Body, Fence: p.Fence, TTL: p.TTL}
 }
 
 func (p *PutOnce) read() Intent {
