@@ -194,8 +194,10 @@ func throughWire(layouts []*plan.Layout, tw io.Writer) ([]*plan.Layout, error) {
 
 // onWire and offWire convert between the codec's layout and the planner's: the same columns.
 func onWire(l *plan.Layout) *messages.Layout {
-	m := &messages.Layout{Rank: l.Rank, Regions: l.Regions, Names: l.Names, ShapeEnd: l.ShapeEnd, Shapes: l.Shapes,
-		Source: l.Source, Region: l.Region, Offset: l.Offset, Box: l.Box, Stride: l.Stride}
+	m := &messages.Layout{
+		Rank: l.Rank, Regions: l.Regions, Names: l.Names, ShapeEnd: l.ShapeEnd, Shapes: l.Shapes,
+		Source: l.Source, Region: l.Region, Offset: l.Offset, Box: l.Box, Stride: l.Stride,
+	}
 	for _, d := range l.DTypes {
 		m.DTypes = append(m.DTypes, messages.DType(d))
 	}
@@ -203,8 +205,10 @@ func onWire(l *plan.Layout) *messages.Layout {
 }
 
 func offWire(m *messages.Layout) *plan.Layout {
-	l := &plan.Layout{Rank: m.Rank, Regions: m.Regions, Names: m.Names, ShapeEnd: m.ShapeEnd, Shapes: m.Shapes,
-		Source: m.Source, Region: m.Region, Offset: m.Offset, Box: m.Box, Stride: m.Stride}
+	l := &plan.Layout{
+		Rank: m.Rank, Regions: m.Regions, Names: m.Names, ShapeEnd: m.ShapeEnd, Shapes: m.Shapes,
+		Source: m.Source, Region: m.Region, Offset: m.Offset, Box: m.Box, Stride: m.Stride,
+	}
 	for _, d := range m.DTypes {
 		l.DTypes = append(l.DTypes, plan.DType(d))
 	}

@@ -42,7 +42,7 @@ func (t *classicTally) judge(c *goldenCase) error {
 		if err != nil {
 			return err
 		}
-		if diff := want.differs(got); diff != "" {
+		if diff := want.differs(got, c.ranks); diff != "" {
 			t.unequal++
 			if len(t.lines) < 20 {
 				t.lines = append(t.lines, fmt.Sprintf("case %s, %s: %s", c.ID, name, diff))
@@ -55,7 +55,7 @@ func (t *classicTally) judge(c *goldenCase) error {
 }
 
 // differs says what is not equal.
-func (p *goldenPeer) differs(c *plan.ClassicCounts) string {
+func (p *goldenPeer) differs(c *plan.ClassicCounts, sessions map[string]int) string {
 	switch {
 	case p.Descriptors != c.DescriptorCount:
 		return fmt.Sprintf("%d descriptors, the reference has %d", c.DescriptorCount, p.Descriptors)
@@ -72,15 +72,13 @@ func (p *goldenPeer) differs(c *plan.ClassicCounts) string {
 	case !slices.Equal(p.Unbounded, c.Unbounded):
 		return fmt.Sprintf("unbounded %v, the reference has %v", c.Unbounded, p.Unbounded)
 	}
-	var ranks []string
-	for _, r := range c.Sessions {
-		ranks = append(ranks, fmt.Sprintf("rank%d", r))
+	want := make([]int, 0, len(p.Sessions))
+	for _, s := range p.Sessions {
+		want = append(want, sessions[s])
 	}
-	slices.Sort(ranks)
-	want := slices.Clone(p.Sessions)
 	slices.Sort(want)
-	if !slices.Equal(ranks, want) {
-		return fmt.Sprintf("sessions %v, the reference has %v", ranks, want)
+	if !slices.Equal(c.Sessions, want) {
+		return fmt.Sprintf("sessions %v, the reference has %v", c.Sessions, want)
 	}
 	return ""
 }

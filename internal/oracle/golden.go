@@ -27,6 +27,8 @@ type goldenCase struct {
 	Copies  []goldenCopy           `json:"copies"`
 	Params  map[string]goldenParam `json:"params"`
 	Peer    map[string]goldenPeer  `json:"peer"`
+
+	ranks map[string]int // by session
 }
 
 type goldenSource struct {
@@ -116,6 +118,21 @@ func finite(b []byte, dt plan.DType) {
 	}
 }
 
+// rank numbers a session: as its name says, or in order of first mention.
+func (c *goldenCase) rank(session string) int {
+	if c.ranks == nil {
+		c.ranks = map[string]int{}
+	}
+	r, ok := c.ranks[session]
+	if !ok {
+		if _, err := fmt.Sscanf(session, "rank%d", &r); err != nil || r < 0 {
+			r = 1<<20 + len(c.ranks)
+		}
+		c.ranks[session] = r
+	}
+	return r
+}
+
 // world lays the case's shards out, one region each. A region ends at the end of the address space.
 func (c *goldenCase) world() (*plantest.World, error) {
 	w := &plantest.World{}
@@ -127,10 +144,7 @@ func (c *goldenCase) world() (*plantest.World, error) {
 		}
 		w.AddSource(0, s.Name, dt, s.Shape)
 		for _, sh := range s.Shards {
-			var rank int
-			if _, err := fmt.Sscanf(sh.Session, "rank%d", &rank); err != nil {
-				return nil, fmt.Errorf("session %q: %w", sh.Session, err)
-			}
+			rank := c.rank(sh.Session)
 			addr, err := parseAddr(sh.Addr)
 			if err != nil {
 				return nil, err

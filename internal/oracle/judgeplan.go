@@ -65,12 +65,17 @@ type caseJudge struct {
 	w       *plantest.World
 	dest    plan.Dest
 	names   []string
+	place   map[string]int   // of each source in the file: its bytes depend on it
 	gone    []bool           // copies that were refused
 	lost    map[string]error // parameters that were refused as such
 	faultOf []error          // per copy
 }
 
 func (j *caseJudge) judge() error {
+	j.place = map[string]int{}
+	for i := range j.c.Sources {
+		j.place[j.c.Sources[i].Name] = i
+	}
 	var err error
 	if j.w, err = j.c.world(); err != nil {
 		return err
@@ -106,16 +111,16 @@ func (j *caseJudge) merge() error {
 		if !errors.As(err, &f) || f.Source == "" {
 			return err
 		}
-		found := false
 		for i := range j.c.Copies {
 			if j.c.Copies[i].Src == f.Source {
-				j.gone[i], j.faultOf[i], found = true, f, true
+				j.gone[i], j.faultOf[i] = true, f
 			}
 		}
-		if !found {
+		rest := slices.DeleteFunc(slices.Clone(j.c.Sources), func(s goldenSource) bool { return s.Name == f.Source })
+		if len(rest) == len(j.c.Sources) {
 			return err
 		}
-		j.c.Sources = slices.DeleteFunc(slices.Clone(j.c.Sources), func(s goldenSource) bool { return s.Name == f.Source })
+		j.c.Sources = rest
 		if j.w, err = j.c.world(); err != nil {
 			return err
 		}
@@ -123,13 +128,10 @@ func (j *caseJudge) merge() error {
 }
 
 func (j *caseJudge) load() {
-	at := map[string]int{}
-	for i := range j.c.Sources {
-		at[j.c.Sources[i].Name] = i
-	}
 	j.w.Load(j.table, func(source int) []byte {
-		i := at[j.table.Name(source)]
-		return j.c.Sources[i].bytes(i, j.table.DType(source))
+		t := j.place[j.table.Name(source)]
+		i := slices.IndexFunc(j.c.Sources, func(s goldenSource) bool { return s.Name == j.table.Name(source) })
+		return j.c.Sources[i].bytes(t, j.table.DType(source))
 	})
 }
 

