@@ -99,10 +99,10 @@ func (t *Transfer) tell() {
 // stays held until they do, if ever. Without effect on a transfer that has ended.
 func (t *Transfer) Quarantine(cause error) {
 	t.mu.Lock()
-	if t.err == nil {
+	ended := t.left == 0
+	if !ended && t.err == nil {
 		t.err = t.Fail(rdma.ErrQuarantined, cause)
 	}
-	ended := t.left == 0
 	t.mu.Unlock()
 	if !ended {
 		t.tell()
@@ -119,8 +119,8 @@ func (t *Transfer) checkRate() error {
 		return nil
 	}
 	took := time.Since(t.start)
-	if least := time.Duration(float64(t.nbytes) / float64(t.ceiling) * float64(time.Second)); took < least {
-		return t.Fail(rdma.ErrFalseCompletion, fmt.Errorf("%d bytes in %v, %v are the least at %d bytes/s", t.nbytes, took, least, t.ceiling))
+	if float64(t.nbytes) > float64(t.ceiling)*took.Seconds() {
+		return t.Fail(rdma.ErrFalseCompletion, fmt.Errorf("%d bytes in %v, over %d bytes/s", t.nbytes, took, t.ceiling))
 	}
 	return nil
 }
