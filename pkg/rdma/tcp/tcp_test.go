@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"net"
 	"testing"
 	"time"
 
@@ -53,6 +54,35 @@ func TestConformance(t *testing.T) {
 			rdmatest.Conformance(t, func(t testing.TB) rdmatest.Pair { return newPair(t, edit) })
 		})
 	}
+}
+
+// Off loopback long runs leave by sendfile.
+func TestConformanceBySendfile(t *testing.T) {
+	t.Parallel()
+	addr := ownAddress(t)
+	rdmatest.Conformance(t, func(t testing.TB) rdmatest.Pair {
+		return newPair(t, func(c *Config) {
+			if c.Listen != "" {
+				c.Listen = addr
+			}
+		})
+	})
+}
+
+// ownAddress is an address of this host that isn't loopback.
+func ownAddress(t *testing.T) string {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && n.IP.To4() != nil {
+			return net.JoinHostPort(n.IP.String(), "0")
+		}
+	}
+	t.Skip("this host has no address but loopback")
+	return ""
 }
 
 func BenchmarkRead(b *testing.B) {
