@@ -329,3 +329,76 @@ func TestTraceContextTravels(t *testing.T) {
 		t.Errorf("version: %v, %v", v, err)
 	}
 }
+
+// A job comes back with another world size: receivers go on without being restarted,
+// and a layout that they know is the very same one, also from a restarted rank.
+func TestNewWorldNeedsNoNewReceiver(t *testing.T) {
+	t.Parallel()
+	c := natstest.Open(t, natstest.Start(t, natsd.Options{}), memory())
+	ctx := natstest.Context(t, 20*time.Second)
+	watch, err := c.Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var known *messages.Layout
+	for i, step := range []struct {
+		job   string
+		world int
+		same  bool
+	}{{"two", 2, false}, {"two", 2, true}, {"three", 3, false}, {"two again", 2, true}} {
+		run := takeRun(t, c, step.job, step.world)
+		key := messages.Key{Run: run.Run, Version: uint64(i)}
+		publishAll(t, c, key, step.world)
+		if a := <-watch; a.Key != key || a.Manifest.World != step.world {
+			t.Fatalf("step %d: announced %+v", i, a)
+		}
+		v, err := c.Assemble(ctx, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if known != nil && (v.Ranks[1].Layout == known) != step.same {
+			t.Errorf("step %d: the known layout of rank 1 was decoded again, or another one was taken for it", i)
+		}
+		if step.world == 2 {
+			known = v.Ranks[1].Layout
+		}
+	}
+	if _, err := c.TakeRun(ctx, "two again", 5); !errors.Is(err, messages.ErrConflict) {
+		t.Errorf("the same job with another world: %v", err)
+	}
+}
+
+// A connection that is closed for good ends what waits on it.
+func TestClosedConnectionEndsEverything(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, natsd.Options{})
+	nc := natstest.Connect(t, s)
+	ctx := natstest.Context(t, 20*time.Second)
+	if err := messages.Init(ctx, nc, memory()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := messages.Open(ctx, nc, memory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() }) // always nil
+	key := messages.Key{Run: takeRun(t, c, "job", 1).Run, Version: 1}
+	publishAll(t, c, key, 1)
+	lease, err := c.AcquireLease(ctx, key, "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch, err := c.Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-watch
+	nc.Close()
+	if a, ok := <-watch; ok {
+		t.Errorf("announced %s over a closed connection", a.Key)
+	}
+	<-lease.Lost()
+	if err := c.Publish(ctx, publication(messages.Key{Run: key.Run, Version: 2}, 0, 1)); !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("published over a closed connection: %v", err)
+	}
+}

@@ -61,7 +61,6 @@ func (c *Control) encodePublication(p *Publication) (*Table, []chunk, error) {
 		Model: c.cfg.Model, Key: p.Key, Rank: p.Rank, World: p.World, Regions: p.Regions, Base: p.Base,
 		Grouped: len(p.Layout.Groups) > 0,
 	}
-	var chunks []chunk
 	var err error
 	if t.Changed, err = p.changed(); err != nil {
 		return nil, nil, err
@@ -70,36 +69,44 @@ func (c *Control) encodePublication(p *Publication) (*Table, []chunk, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	t.Nbytes = nbytes
 	endpoint, err := EncodeEndpoint(p.Endpoint)
 	if err != nil {
 		return nil, nil, err
 	}
-	t.Layout = Blob{Digest: protocol.Sum(layout), Nbytes: int64(len(layout))}
-	chunks = c.appendRunBlob(chunks, p.Key.Run, t.Layout.Digest, layout)
-	t.Endpoint = Blob{Digest: protocol.Sum(endpoint), Nbytes: int64(len(endpoint))}
+	t.Nbytes = nbytes
+	t.Layout = blobOf(layout)
+	chunks := c.appendRunBlob(nil, p.Key.Run, t.Layout.Digest, layout)
+	t.Endpoint = blobOf(endpoint)
 	if len(endpoint) <= inlineBlob {
 		t.Endpoint.Inline = endpoint
 	} else {
 		chunks = c.appendRunBlob(chunks, p.Key.Run, t.Endpoint.Digest, endpoint)
 	}
+	chunks, err = c.appendTiles(chunks, p, t)
+	return t, chunks, err
+}
+
+// appendTiles puts tile digests into the table, or beside it when they are many.
+func (c *Control) appendTiles(chunks []chunk, p *Publication, t *Table) ([]chunk, error) {
 	if p.Tiles == nil {
-		return t, chunks, nil
+		return chunks, nil
 	}
 	tiles, err := EncodeTiles(p.Tiles)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	t.Tiles = Blob{Digest: protocol.Sum(tiles), Nbytes: int64(len(tiles))}
+	t.Tiles = blobOf(tiles)
 	if len(tiles) <= inlineBlob {
 		t.Tiles.Inline = tiles
-		return t, chunks, nil
+		return chunks, nil
 	}
 	for i, body := range split(tiles) {
 		chunks = append(chunks, chunk{subject: c.subj.tiles(p.Key, p.Rank, i), body: body})
 	}
-	return t, chunks, nil
+	return chunks, nil
 }
+
+func blobOf(b []byte) Blob { return Blob{Digest: protocol.Sum(b), Nbytes: int64(len(b))} }
 
 // encodedLayout remembers the encoding of one layout by its address: a publisher's
 // layout is the same for all versions, and takes longer to encode than all else.

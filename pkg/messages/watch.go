@@ -34,7 +34,7 @@ type WatchOptions struct {
 
 // Watch announces the newest committed version now and whenever there is a newer one.
 // The channel holds one announcement: a reader that was busy gets the latest, and the
-// names of those it missed. It is closed when ctx ends or Control is closed.
+// names of those it missed. It is closed when ctx ends, or Control or the connection is closed.
 func (c *Control) Watch(ctx context.Context) (<-chan Announcement, error) {
 	return c.WatchWith(ctx, WatchOptions{})
 }
@@ -76,7 +76,7 @@ func (w *watcher) run(ctx context.Context) {
 	status := w.c.nc.StatusChanged(nats.CONNECTED)
 	defer w.c.nc.RemoveStatusListener(status)
 	hint := Key{}
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !w.c.nc.IsClosed() {
 		w.look(ctx, hint)
 		hint = w.sleep(ctx, status)
 	}
@@ -97,6 +97,7 @@ func (w *watcher) sleep(ctx context.Context, status <-chan nats.Status) Key {
 	}()
 	m, err := w.sub.NextMsgWithContext(ctx)
 	if err != nil {
+		<-ctx.Done() // an error that comes at once must not make the loop spin
 		return Key{}
 	}
 	hint := w.hint(m.Subject)
