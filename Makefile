@@ -102,6 +102,10 @@ nixl: ## fetch the pinned NIXL library; tests and programs run by make use it fr
 test-prometheus: ## a real Prometheus scrapes, and takes the alert rules and the dashboard's queries
 	GO=$(GO) scripts/test-prometheus.sh
 
+.PHONY: test-jaeger
+test-jaeger: ## a real Jaeger, built once from its own module, is asked what the traces look like (half an hour, once)
+	GO=$(GO) scripts/test-jaeger.sh
+
 .PHONY: test-python-arenas
 test-python-arenas: build ## arenas of foreign checkpoints, opened in Python and compared with torch (6 GB, once)
 	scripts/test-python-arenas.sh

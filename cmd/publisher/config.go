@@ -16,6 +16,7 @@ import (
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/refit"
+	"github.com/drydock-rl/drydock/pkg/tracing"
 )
 
 // config is the program's whole configuration.
@@ -65,7 +66,7 @@ func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
 	name := fmt.Sprintf("publisher-%d", c.Rank)
-	p, err := c.Start(ctx, "drydock-publisher", name, log.With("model", c.Model, "rank", c.Rank))
+	p, err := c.Start(ctx, "drydock-publisher", name, c.Rank, c.World, log.With("model", c.Model, "rank", c.Rank))
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func (c *config) publisher(ctx context.Context, p *wiring.Process, name string, 
 		Name: name, Model: c.Model, Incarnation: incarnation, Rank: c.Rank, World: c.World, Job: c.Job,
 		Control: p.Control, Transports: transports, Slots: slots, Layout: shards.Layout(),
 		CommitTimeout: c.CommitTimeout, DrainTimeout: c.DrainTimeout, Metrics: p.Metrics,
-		Logger: p.Log, Tracer: p.Telemetry.TracerProvider.Tracer("github.com/drydock-rl/drydock/cmd/publisher"),
+		Logger: p.Log, Tracer: p.Telemetry.TracerProvider.Tracer(tracing.Scope), Details: p.Details.Tracer(tracing.Scope),
 	})
 	if err != nil {
 		return nil, err

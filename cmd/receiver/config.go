@@ -15,6 +15,7 @@ import (
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/nixl"
 	"github.com/drydock-rl/drydock/pkg/refit"
+	"github.com/drydock-rl/drydock/pkg/tracing"
 )
 
 // config is the program's whole configuration.
@@ -59,7 +60,7 @@ func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return cli.WithCode(cli.ExitInput, err)
 	}
-	p, err := c.Start(ctx, "drydock-receiver", c.Name, log.With("model", c.Model, "receiver", c.Name))
+	p, err := c.Start(ctx, "drydock-receiver", c.Name, 0, 1, log.With("model", c.Model, "receiver", c.Name))
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (c *config) receiver(p *wiring.Process, dests []plan.Dest) (*refit.Receiver
 		ArenaRoot: filepath.Join(c.ArenaDir, c.Name), HugePages: c.HugePages,
 		AllowNarrowing: c.AllowNarrowing, StagingBytes: c.StagingBytes, VerifyFloor: c.VerifyFloor, Stall: c.Stall,
 		Costs: costs, Metrics: p.Metrics, Logger: p.Log,
-		Tracer: p.Telemetry.TracerProvider.Tracer("github.com/drydock-rl/drydock/cmd/receiver"),
+		Tracer: p.Telemetry.TracerProvider.Tracer(tracing.Scope), Lines: os.Stderr,
 	})
 	if err != nil {
 		return nil, cli.WithCode(cli.ExitCapacity, fmt.Errorf("%w (--arena-dir %s)", err, c.ArenaDir))

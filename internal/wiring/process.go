@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/drydock-rl/drydock/internal/adminhttp"
 	"github.com/drydock-rl/drydock/internal/cli"
@@ -28,22 +29,24 @@ type Base struct {
 type Process struct {
 	Log       *slog.Logger
 	Telemetry *tracing.Telemetry
+	Details   trace.TracerProvider // for spans below the process's own
 	Metrics   *tracing.Metrics
 	Control   *messages.Control
 
 	undo []func() error
 }
 
-// Start opens telemetry, the message server, the model's control plane and the admin server.
-func (b *Base) Start(ctx context.Context, service, name string, log *slog.Logger) (*Process, error) {
+// Start opens telemetry, the message server, the model's control plane and the admin server. Of many equal participants
+// only some show the details of their spans: rank says which this is of world.
+func (b *Base) Start(ctx context.Context, service, name string, rank, world int, log *slog.Logger) (*Process, error) {
 	p := &Process{Log: log}
-	if err := p.start(ctx, b, service, name); err != nil {
+	if err := p.start(ctx, b, service, name, rank, world); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
-func (p *Process) start(ctx context.Context, b *Base, service, name string) error {
+func (p *Process) start(ctx context.Context, b *Base, service, name string, rank, world int) error {
 	telemetry, end, err := Telemetry(ctx, service, name, p.Log)
 	if err != nil {
 		return err
@@ -58,7 +61,8 @@ func (p *Process) start(ctx context.Context, b *Base, service, name string) erro
 		return err
 	}
 	p.Later(func() error { nc.Close(); return nil })
-	p.Control, err = messages.Open(ctx, nc, messages.Config{Model: b.Model, Logger: p.Log, Tracer: telemetry.TracerProvider})
+	p.Details = tracing.ForRank(telemetry.TracerProvider, rank, world)
+	p.Control, err = messages.Open(ctx, nc, messages.Config{Model: b.Model, Logger: p.Log, Tracer: p.Details})
 	if err != nil {
 		return cli.WithCode(cli.ExitUnavailable, explainOpen(b.Model, err))
 	}

@@ -97,7 +97,7 @@ func (r *Receiver) install(ctx context.Context, s *Staged) (report Report, err e
 	}
 	span.AddBytes(s.stats.Staged)
 	r.mu.Lock()
-	r.serving = s.key
+	r.serving, r.before = s.key, s.cycle.SpanContext()
 	r.mu.Unlock()
 	return report, nil
 }

@@ -2,6 +2,7 @@ package refit
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime"
 	"time"
@@ -39,6 +40,7 @@ type ReceiverConfig struct {
 	Stall          time.Duration // longest time without a finished batch of a source rank; default 30 s
 
 	Logger  *slog.Logger
+	Lines   io.Writer // gets each cycle's MX_REFIT_TIMING line, as it is; nil: the logger gets it
 	Tracer  trace.Tracer
 	Metrics *tracing.Metrics
 }

@@ -63,6 +63,14 @@ func (ps *peers) get(ctx context.Context, v *messages.Version, rank int) (rdma.P
 	return p.conn, p.transport, nil
 }
 
+// transport is how a rank was reached last, "" if it never was.
+func (ps *peers) transport(rank int) string {
+	p := ps.slot(rank)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.transport
+}
+
 // drop closes the connection to a rank, if it still is conn, so that the next get connects anew.
 func (ps *peers) drop(rank int, conn rdma.Peer) {
 	p := ps.slot(rank)

@@ -35,6 +35,7 @@ type PublisherConfig struct {
 
 	Logger  *slog.Logger
 	Tracer  trace.Tracer
+	Details trace.Tracer // of the spans below the publication's own; default Tracer. See tracing.ForRank
 	Metrics *tracing.Metrics
 }
 
@@ -63,6 +64,9 @@ func (c *PublisherConfig) validate() error {
 	}
 	if c.Tracer == nil {
 		c.Tracer = noop.Tracer{}
+	}
+	if c.Details == nil {
+		c.Details = c.Tracer
 	}
 	return setHost(&c.Host)
 }
@@ -355,7 +359,7 @@ func (p *Publisher) underVersion(ctx context.Context, version uint64) (context.C
 
 // traced runs one step under a span of its own.
 func (p *Publisher) traced(ctx context.Context, name string, step func(context.Context) error) error {
-	ctx, span := p.cfg.Tracer.Start(ctx, name)
+	ctx, span := p.cfg.Details.Start(ctx, name)
 	err := step(ctx)
 	endSpan(span, err)
 	return err

@@ -51,7 +51,8 @@ func (u *pull) run(ctx context.Context, p *plan.Plan) error {
 	for rank, queue := range queues {
 		lanes := min(u.r.cfg.Lanes, len(queue))
 		var next atomic.Int64
-		report := u.reportRank(rank, lanes)
+		var moved atomic.Int64
+		report := u.reportRank(rank, lanes, &moved)
 		for range lanes {
 			group.Go(func() (err error) {
 				defer func() { report(err) }()
@@ -59,6 +60,7 @@ func (u *pull) run(ctx context.Context, p *plan.Plan) error {
 					if err := u.batch(ctx, p, queue[i], nil); err != nil {
 						return err
 					}
+					moved.Add(p.Batch(queue[i]).Wire)
 				}
 				return nil
 			})
@@ -78,7 +80,7 @@ func queuesOf(p *plan.Plan) map[int][]int {
 }
 
 // reportRank opens a detail span for the reads of one rank, which the last of its lanes ends.
-func (u *pull) reportRank(rank, lanes int) func(error) {
+func (u *pull) reportRank(rank, lanes int, moved *atomic.Int64) func(error) {
 	d := u.wire.Detail("read", tracing.AttrSource.Int(rank))
 	var mu sync.Mutex
 	var first error
@@ -89,6 +91,7 @@ func (u *pull) reportRank(rank, lanes int) func(error) {
 			first = err
 		}
 		if lanes--; lanes == 0 {
+			d.Set(tracing.AttrBytes.Int64(moved.Load()), tracing.AttrTransport.String(u.r.peers.transport(rank)))
 			d.End(first)
 		}
 	}

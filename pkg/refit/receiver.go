@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/refit/arena"
@@ -28,6 +30,7 @@ type Receiver struct {
 
 	mu      sync.Mutex
 	serving messages.Key
+	before  trace.SpanContext // of the cycle that was applied last
 	status  messages.Status
 }
 

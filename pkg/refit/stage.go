@@ -120,8 +120,13 @@ func outcomeOf(c Class) tracing.Outcome {
 func (r *Receiver) cycleOptions(key messages.Key) tracing.CycleOptions {
 	o := tracing.CycleOptions{
 		Model: r.cfg.Model, Run: key.Run, Version: key.Version, Rank: -1,
-		Tracer: r.cfg.Tracer, Logger: r.cfg.Logger, Metrics: r.cfg.Metrics,
+		Tracer: r.cfg.Tracer, Logger: r.cfg.Logger, Metrics: r.cfg.Metrics, Lines: r.cfg.Lines,
 	}
+	r.mu.Lock()
+	if r.before.IsValid() {
+		o.Links = []trace.Link{{SpanContext: r.before}}
+	}
+	r.mu.Unlock()
 	if len(r.cfg.Dests) == 1 {
 		o.Rank = r.cfg.Dests[0].Rank
 		if r.cfg.TP > 0 {
