@@ -171,6 +171,7 @@ func TestUsersSee(t *testing.T) {
 
 		{"port taken", s.publisher("--transport", "tcp", "--listen", s.taken), 6, []string{s.taken, "in use", "--listen"}},
 		{"port taken, auto", s.publisher("--listen", s.taken), 6, []string{s.taken, "in use", "--listen"}},
+		{"transport not available", s.publisher("--transport", "nixl", "--nixl-lib", filepath.Join(s.dir, "none.so")), 3, []string{"nixl", "none.so", "--nixl-lib"}},
 		{"no such flag", s.publisher("--wolrd", "4"), 2, []string{"--wolrd", "--help"}},
 		{"no such transport", s.publisher("--transport", "pigeon"), 2, []string{"--transport", "pigeon", "auto"}},
 		{"no such layout", s.publisher("--layout", "zigzag"), 2, []string{"--layout", "zigzag", "fsdp"}},

@@ -34,8 +34,14 @@ type process struct {
 // start runs a program. It ends with the test at the latest, and what it said is shown if the test fails.
 func start(t *testing.T, name, program string, args ...string) *process {
 	t.Helper()
+	return startWith(t, name, []string{tracing.EnvStdout + "=1", "OTEL_SDK_DISABLED=true"}, program, args...)
+}
+
+// startWith is start with settings of the environment.
+func startWith(t *testing.T, name string, environ []string, program string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, name: name, cmd: exec.Command(filepath.Join(built.bin, program), args...), done: make(chan struct{})}
-	p.cmd.Env = append(p.cmd.Environ(), tracing.EnvStdout+"=1", "OTEL_SDK_DISABLED=true")
+	p.cmd.Env = append(p.cmd.Environ(), environ...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -165,6 +171,13 @@ func containsAll(text string, words []string) bool {
 		}
 	}
 	return true
+}
+
+// wrote is what the process wrote to standard output so far.
+func (p *process) wrote() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.stdout, "\n")
 }
 
 // records are the refit records that the process has printed.
