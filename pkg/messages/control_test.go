@@ -316,20 +316,27 @@ func TestStatuses(t *testing.T) {
 func TestMoreStatusesThanTheServerListsAtOnce(t *testing.T) {
 	t.Parallel()
 	const n = 1100
-	c := natstest.Open(t, natstest.Start(t, natsd.Options{}), memory())
-	ctx := natstest.Context(t, 30*time.Second)
-	var wg sync.WaitGroup
-	for part := range 4 {
-		wg.Go(func() {
-			for i := part; i < n; i += 4 {
-				if err := c.PutStatus(ctx, fmt.Sprintf("rx-%d", i), messages.Status{Role: messages.RoleReceiver}); err != nil {
-					t.Error(err)
-				}
-			}
-		})
+	s := natstest.Start(t, natsd.Options{})
+	c := natstest.Open(t, s, memory())
+	nc := natstest.Connect(t, s)
+	for i := range n {
+		name := fmt.Sprintf("rx-%d", i)
+		body, err := messages.EncodeStatus(&messages.Status{Role: messages.RoleReceiver, Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := nc.Publish("$KV.refit_status_"+messages.Token(model)+"."+name, body); err != nil {
+			t.Fatal(err)
+		}
 	}
-	wg.Wait()
-	if list, err := c.Statuses(ctx); err != nil || len(list) != n {
-		t.Errorf("%d statuses, %v", len(list), err)
+	ctx := natstest.Context(t, time.Minute)
+	for {
+		list, err := c.Statuses(ctx)
+		if err == nil && len(list) == n {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%d statuses, %v", len(list), err)
+		}
 	}
 }

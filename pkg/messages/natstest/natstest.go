@@ -30,7 +30,7 @@ func Start(tb testing.TB, opts natsd.Options) *natsd.Server {
 // Connect connects to a server as programs do.
 func Connect(tb testing.TB, s *natsd.Server) *nats.Conn {
 	tb.Helper()
-	nc, err := messages.Dial(s.URL(), messages.DialConfig{Name: tb.Name()})
+	nc, err := messages.Dial(s.URL(), messages.DialConfig{Name: tb.Name(), Timeout: 20 * time.Second})
 	if err != nil {
 		tb.Fatal(err)
 	}

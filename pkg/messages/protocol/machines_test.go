@@ -28,8 +28,8 @@ func play(m machine, results ...Result) (verbs []Verb, err error) {
 }
 
 var (
-	testKey = Key{Run: 3, Version: 8}
-	refused = errors.New("refused")
+	testKey    = Key{Run: 3, Version: 8}
+	errRefused = errors.New("refused")
 )
 
 func found(c Class, d byte, seq uint64) Result {
@@ -52,7 +52,7 @@ func TestPutOnceAnswers(t *testing.T) {
 		"gone again":           {[]Result{{Outcome: Exists}, {Outcome: OK}, {Outcome: OK}}, []Verb{Put, ReadLeader, Put, Done}, nil},
 		"no answer to read":    {[]Result{{Outcome: Exists}, {Outcome: Unknown}, found(ClassManifest, 1, 4)}, []Verb{Put, ReadLeader, ReadLeader, Done}, nil},
 		"fenced":               {[]Result{{Outcome: Fenced}}, []Verb{Put, Fail}, ErrFenced},
-		"refused":              {[]Result{{Outcome: Refused, Err: refused}}, []Verb{Put, Fail}, refused},
+		"refused":              {[]Result{{Outcome: Refused, Err: errRefused}}, []Verb{Put, Fail}, errRefused},
 	} {
 		m := &PutOnce{Place: Place{Kind: KindCommit, Key: testKey}, Body: Body{Class: ClassManifest, Digest: Digest{1}}}
 		verbs, err := play(m, c.results...)
