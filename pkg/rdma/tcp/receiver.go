@@ -17,6 +17,9 @@ type receiver struct {
 	clock deadline // of conn
 	job   *job
 	buf   *[]byte
+
+	group   []rdma.Segment // gathered for one filling of the buffer
+	waiting int64          // bytes of them
 }
 
 func (r *receiver) free() {
@@ -32,6 +35,7 @@ func (r *receiver) receive(c net.Conn, j *job, stall time.Duration) error {
 		r.clock = deadline{}
 	}
 	r.conn, r.job, r.stall = c, j, stall
+	r.group, r.waiting = r.group[:0], 0
 	var b [headerBytes]byte
 	if err := r.fill(b[:]); err != nil {
 		return err
@@ -76,52 +80,58 @@ func (r *receiver) trailer() error {
 
 // payload takes long segments directly and groups short ones to buffers.
 func (r *receiver) payload(segs []rdma.Segment) error {
-	var group []rdma.Segment
-	var nbytes int64
 	for i := range segs {
 		s := strided.Compact(strided.DestSide(segs[i]))
-		for p := range pieces(s) {
-			n := p.Nbytes()
-			if p.Run >= directRun || nbytes+n > bufferBytes {
-				if err := r.scatter(group, nbytes); err != nil {
-					return err
-				}
-				group, nbytes = group[:0], 0
+		var err error
+		switch {
+		case s.Run >= directRun:
+			if err = r.scatter(); err == nil {
+				err = r.runs(&s)
 			}
-			if p.Run >= directRun {
-				if err := r.runs(&p); err != nil {
-					return err
+		case s.Nbytes() <= bufferBytes:
+			err = r.gather(s)
+		default:
+			for p := range strided.Pieces(s, bufferBytes) {
+				if err = r.gather(p); err != nil {
+					break
 				}
-				continue
 			}
-			group, nbytes = append(group, p), nbytes+n
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return r.scatter(group, nbytes)
+	return r.scatter()
 }
 
-// pieces cuts what must pass through the buffer to its size, and nothing else.
-func pieces(s rdma.Segment) func(func(rdma.Segment) bool) {
-	if s.Run >= directRun {
-		return func(yield func(rdma.Segment) bool) { yield(s) }
+// gather adds a piece to those that are received into the buffer together.
+func (r *receiver) gather(s rdma.Segment) error {
+	n := s.Nbytes()
+	if r.waiting+n > bufferBytes {
+		if err := r.scatter(); err != nil {
+			return err
+		}
 	}
-	return strided.Pieces(s, bufferBytes)
+	r.group, r.waiting = append(r.group, s), r.waiting+n
+	return nil
 }
 
-func (r *receiver) scatter(group []rdma.Segment, nbytes int64) error {
-	if nbytes == 0 {
+// scatter receives what was gathered and puts it into place.
+func (r *receiver) scatter() error {
+	if r.waiting == 0 {
 		return nil
 	}
 	if r.buf == nil {
 		r.buf = buffers.Get().(*[]byte)
 	}
-	b := (*r.buf)[:nbytes]
+	b := (*r.buf)[:r.waiting]
 	if err := r.fill(b); err != nil {
 		return err
 	}
-	for i := range group {
-		b = b[strided.Unpack(r.job.dst, b, &group[i]):]
+	for i := range r.group {
+		b = b[strided.Unpack(r.job.dst, b, &r.group[i]):]
 	}
+	r.group, r.waiting = r.group[:0], 0
 	return nil
 }
 

@@ -74,24 +74,79 @@ type Chunk struct {
 	Nbytes int64
 }
 
-// Chunks compacts, cuts and groups segments into chunks of at most maxBytes and maxSegs.
+// Chunks joins, compacts, cuts and groups segments into chunks of at most maxBytes and maxSegs.
 func Chunks(segs []rdma.Segment, maxBytes int64, maxSegs int) []Chunk {
-	var out []Chunk
-	var cur Chunk
-	for i := range segs {
-		for p := range Pieces(Compact(segs[i]), maxBytes) {
-			n := p.Nbytes()
-			if len(cur.Segs) > 0 && (cur.Nbytes+n > maxBytes || len(cur.Segs) == maxSegs) {
-				out, cur = append(out, cur), Chunk{}
-			}
-			cur.Segs = append(cur.Segs, p)
-			cur.Nbytes += n
+	g := grouper{maxBytes: maxBytes, maxSegs: maxSegs}
+	for i := 0; i < len(segs); {
+		s, n := join(segs[i:])
+		i += n
+		if s = Compact(s); s.Nbytes() <= maxBytes {
+			g.add(s)
+			continue
+		}
+		for p := range Pieces(s, maxBytes) {
+			g.add(p)
 		}
 	}
-	if len(cur.Segs) > 0 {
-		out = append(out, cur)
+	g.flush()
+	return g.out
+}
+
+// grouper fills chunks.
+type grouper struct {
+	maxBytes int64
+	maxSegs  int
+	cur      Chunk
+	out      []Chunk
+}
+
+func (g *grouper) add(s rdma.Segment) {
+	n := s.Nbytes()
+	if g.cur.Nbytes+n > g.maxBytes || len(g.cur.Segs) == g.maxSegs {
+		g.flush()
 	}
-	return out
+	g.cur.Segs = append(g.cur.Segs, s)
+	g.cur.Nbytes += n
+}
+
+func (g *grouper) flush() {
+	if len(g.cur.Segs) > 0 {
+		g.out = append(g.out, g.cur)
+	}
+	g.cur = Chunk{}
+}
+
+// join takes segments of one run each as long as they continue each other, or follow at a constant step, and gives them
+// as one segment with their number. Callers that list every run pay for each; here and on the wire it is one again.
+func join(segs []rdma.Segment) (rdma.Segment, int) {
+	s, n := segs[0], 1
+	if !Contiguous(&s) {
+		return s, n
+	}
+	for n < len(segs) && continues(&s, &segs[n]) {
+		s.Run += segs[n].Run
+		n++
+	}
+	if n > 1 || len(segs) < 3 || !follows(&s, &segs[1]) {
+		return s, n
+	}
+	s.SrcStride[2], s.DstStride[2] = segs[1].Src-s.Src, segs[1].Dst-s.Dst
+	for n < len(segs) && follows(&s, &segs[n]) &&
+		segs[n].Src == s.Src+s.N[2]*s.SrcStride[2] && segs[n].Dst == s.Dst+s.N[2]*s.DstStride[2] {
+		s.N[2]++
+		n++
+	}
+	return s, n
+}
+
+// continues says whether b is the next bytes of the run of a, on both sides.
+func continues(a, b *rdma.Segment) bool {
+	return b.Region == a.Region && Contiguous(b) && b.Src == a.Src+a.Run && b.Dst == a.Dst+a.Run
+}
+
+// follows says whether b may be another step of a.
+func follows(a, b *rdma.Segment) bool {
+	return b.Region == a.Region && b.Run == a.Run && Contiguous(b) && b.Src >= a.Src && b.Dst >= a.Dst
 }
 
 // Contiguous says whether a compacted segment is one run.

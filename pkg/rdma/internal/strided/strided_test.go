@@ -108,6 +108,52 @@ func TestCopiesAgainstTheDefinition(t *testing.T) {
 	}
 }
 
+// flat lists a segment's runs, each as a segment.
+func flat(s rdma.Segment) (out []rdma.Segment) {
+	for i := range s.N[0] {
+		for j := range s.N[1] {
+			for k := range s.N[2] {
+				out = append(out, rdma.Contiguous(s.Region, s.Src+i*s.SrcStride[0]+j*s.SrcStride[1]+k*s.SrcStride[2],
+					s.Dst+i*s.DstStride[0]+j*s.DstStride[1]+k*s.DstStride[2], s.Run))
+			}
+		}
+	}
+	return out
+}
+
+func TestChunksJoinRunsAndKeepBytesAndOrder(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(7, 8))
+	for range 500 {
+		var segs []rdma.Segment
+		for range 1 + r.IntN(4) {
+			s := random(r)
+			s.Region = r.Uint32N(2)
+			if segs = append(segs, flat(s)...); r.IntN(2) == 0 {
+				segs = append(segs, random(r))
+			}
+		}
+		var wantSrc, wantDst, gotSrc, gotDst []int64
+		for _, s := range segs {
+			a, b := bytesOf(s)
+			wantSrc, wantDst = append(wantSrc, a...), append(wantDst, b...)
+		}
+		for _, c := range Chunks(segs, 1+r.Int64N(500), 1+r.IntN(9)) {
+			for _, s := range c.Segs {
+				a, b := bytesOf(s)
+				gotSrc, gotDst = append(gotSrc, a...), append(gotDst, b...)
+			}
+		}
+		if !equal(gotSrc, wantSrc) || !equal(gotDst, wantDst) {
+			t.Fatalf("chunks of %+v name other bytes", segs)
+		}
+	}
+	column := rdma.Segment{Run: 3, N: [3]int64{1, 1, 5000}, SrcStride: [3]int64{0, 0, 12}, DstStride: [3]int64{0, 0, 4}}
+	if c := Chunks(flat(column), 1<<20, 10); len(c) != 1 || len(c[0].Segs) != 1 || c[0].Segs[0] != column {
+		t.Errorf("5,000 runs of a column are %d chunks, the first %+v", len(c), c[0].Segs)
+	}
+}
+
 func TestChunksHoldTheirLimits(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
