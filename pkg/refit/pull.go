@@ -33,8 +33,10 @@ type pull struct {
 
 	cpu chan struct{} // bounds batches being verified and transformed
 
-	quarantine atomic.Bool // a transfer into the slot never ended
-	sums       sums
+	sums sums
+
+	mu      sync.Mutex
+	givenUp map[*rdma.Memory]bool // transfers into it never ended
 }
 
 // sums counts what a pull did. All are bytes but the last.
@@ -156,12 +158,39 @@ func (u *pull) withMemory(ctx context.Context, ring *ring, f func(*rdma.Memory) 
 	if err != nil {
 		return err
 	}
-	if err = f(m); errors.Is(err, errNeverEnded) {
+	if err = f(m); u.isGivenUp(m) {
+		u.r.cfg.Logger.Error("staging memory quarantined: a transfer into it never ended", "bytes", m.Len(), "error", err)
 		ring.quarantine(m)
 	} else {
 		ring.release(m)
 	}
 	return err
+}
+
+// giveUp notes that a transfer may write to m at any time from now on.
+func (u *pull) giveUp(m *rdma.Memory) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.givenUp == nil {
+		u.givenUp = map[*rdma.Memory]bool{}
+	}
+	u.givenUp[m] = true
+}
+
+func (u *pull) isGivenUp(m *rdma.Memory) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.givenUp[m]
+}
+
+// arenaGivenUp says whether a transfer may still write to the slot.
+func (u *pull) arenaGivenUp() bool {
+	for i := range u.r.cfg.Dests {
+		if u.isGivenUp(u.slot.Memory(i)) {
+			return true
+		}
+	}
+	return false
 }
 
 // into reads a batch into the arenas or into staging, verifies it, and moves it out of staging.
@@ -215,44 +244,45 @@ func (u *pull) transfer(ctx context.Context, rank int, segments map[*rdma.Memory
 	if err != nil {
 		return because(ctx, err)
 	}
-	var transfers []rdma.Transfer
+	posted := map[*rdma.Memory]rdma.Transfer{}
 	for m, segs := range segments {
 		t, rerr := conn.Read(m, segs)
 		if rerr != nil {
 			err = rerr
 			break
 		}
-		transfers = append(transfers, t)
+		posted[m] = t
 	}
-	for _, t := range transfers {
-		err = errors.Join(err, u.await(ctx, t, rank))
+	for m, t := range posted {
+		err = errors.Join(err, u.await(ctx, t, m))
 	}
-	if rdma.KindOf(err) != 0 && rdma.KindOf(err) != rdma.ErrRefused {
+	if err != nil && rdma.KindOf(err) != rdma.ErrRefused {
 		u.r.peers.drop(rank, conn)
 	}
 	return err
 }
 
-// errNeverEnded marks a transfer that reached no terminal state even after it was aborted.
-var errNeverEnded = errors.New("transfer has not ended since it was aborted")
+// errNeverEnded marks a transfer that reached no terminal state. Its destination is given up.
+var errNeverEnded = errors.New("the transfer has not ended, and may still write")
 
 // abortGrace is how long an aborted transfer may take to end before its memory is given up.
 const abortGrace = 10 * time.Second
 
-// await waits for the terminal state of a transfer, always: memory is free to use only then.
-func (u *pull) await(ctx context.Context, t rdma.Transfer, rank int) error {
+// await waits for the terminal state of a transfer into m, always: memory is free to use only then.
+func (u *pull) await(ctx context.Context, t rdma.Transfer, m *rdma.Memory) error {
 	err := t.Wait(ctx)
-	if err == nil || ctx.Err() == nil {
-		return err
+	end := err
+	if err != nil && ctx.Err() != nil {
+		t.Abort()
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
+		defer cancel()
+		end, err = t.Wait(grace), because(ctx, err)
 	}
-	t.Abort()
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
-	defer cancel()
-	if end := t.Wait(grace); grace.Err() != nil && rdma.KindOf(end) == 0 && end != nil {
-		u.quarantine.Store(true)
-		return fmt.Errorf("read from rank %d: %w", rank, errNeverEnded)
+	if end != nil && (rdma.KindOf(end) == 0 || rdma.KindOf(end) == rdma.ErrQuarantined) {
+		u.giveUp(m)
+		return fmt.Errorf("%w: %w", err, errNeverEnded)
 	}
-	return because(ctx, err)
+	return err
 }
 
 // because tells why the context ended instead of that it did.

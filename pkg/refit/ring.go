@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/drydock-rl/drydock/pkg/rdma"
@@ -16,7 +17,7 @@ type ring struct {
 
 	mu   sync.Mutex
 	all  []*rdma.Memory
-	lost int
+	lost []*rdma.Memory // quarantined: mapped until the transfers into them have ended, if ever
 }
 
 // newRing cuts a budget into slots of slotBytes. They are allocated when first needed.
@@ -43,6 +44,7 @@ func (r *ring) acquire(ctx context.Context) (*rdma.Memory, error) {
 }
 
 func (r *ring) allocate() (*rdma.Memory, error) {
+	r.reap()
 	m, err := rdma.Alloc(r.slotBytes, rdma.AllocOptions{Backing: rdma.Anonymous})
 	if err != nil {
 		r.free <- nil
@@ -59,25 +61,30 @@ func (r *ring) release(m *rdma.Memory) { r.free <- m }
 // quarantine gives the place back without the memory, into which a transfer may still write.
 func (r *ring) quarantine(m *rdma.Memory) {
 	r.mu.Lock()
-	r.lost++
-	for i, other := range r.all {
-		if other == m {
-			r.all = append(r.all[:i], r.all[i+1:]...)
-			break
-		}
-	}
+	r.lost = append(r.lost, m)
+	r.all = slices.DeleteFunc(r.all, func(other *rdma.Memory) bool { return other == m })
 	r.mu.Unlock()
 	r.free <- nil
 }
 
-// quarantined counts the slots that were lost to transfers without an end.
-func (r *ring) quarantined() int {
+// reap unmaps what was quarantined and is not written to any more.
+func (r *ring) reap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.lost
+	r.lost = slices.DeleteFunc(r.lost, func(m *rdma.Memory) bool { return m.Close() == nil })
 }
 
+// quarantined counts the slots that are lost to transfers without an end.
+func (r *ring) quarantined() int {
+	r.reap()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.lost)
+}
+
+// close unmaps all but what is quarantined.
 func (r *ring) close() error {
+	r.reap()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var errs []error

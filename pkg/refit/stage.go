@@ -314,7 +314,7 @@ func (r *Receiver) pull(ctx context.Context, s *Staged, v *messages.Version, fou
 		done()
 	}
 	u.verify.End(err)
-	if u.quarantine.Load() {
+	if u.arenaGivenUp() {
 		err = errors.Join(err, r.arenas.Quarantine(s.slot))
 	}
 	return err
