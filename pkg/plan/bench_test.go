@@ -192,3 +192,22 @@ func BenchmarkPlanUneven(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkProofQwen is the part of BenchmarkPlanQwen that checks the finished segments.
+func BenchmarkProofQwen(b *testing.B) {
+	layouts, d := qwen(b)
+	t, err := Merge(layouts)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p, err := New(t, []Dest{d}, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := p.prove(p.g); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

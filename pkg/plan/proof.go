@@ -24,11 +24,14 @@ func (p *Plan) proveDest(dest int, g *gatherer, refused *Refused) {
 	j := judge{d: d, refused: refused}
 	j.spaces, j.params = coverSpaces(d)
 	want := cover.Whole(j.spaces)
-	if g.picked || slices.ContainsFunc(d.Params, func(q Param) bool { return q.Padded }) {
-		// What is asked for is no longer whole parameters. First the copies and fills themselves are
-		// checked, all of them; then the segments against those that were selected.
+	switch {
+	case g.picked:
+		// Less than whole parameters is asked for. First the copies and fills themselves are checked, all
+		// of them; then the segments against those that were selected.
 		j.declared(d.regions(dest, g.fills, nil))
 		want = d.regions(dest, g.fills, g.o.Select)
+	case slices.ContainsFunc(d.Params, func(q Param) bool { return q.Padded }):
+		want = j.padded(d.regions(dest, g.fills, nil))
 	}
 	got := p.regions(dest)
 	wrong, stray := cover.Equal(j.spaces, want, got, p.writes())
@@ -54,25 +57,56 @@ type judge struct {
 	refused *Refused
 }
 
-// declared checks what copies and fills say they write: whole parameters exactly once, padded ones
-// nowhere twice.
-func (j *judge) declared(regions cover.Regions) {
-	var whole []cover.Space
-	var full, padded []int
-	for i, s := range j.spaces {
+// split returns the spaces that must be written whole, and those that may keep bytes, by index.
+func (j *judge) split() (full, padded []int) {
+	for i := range j.spaces {
 		if j.d.Params[j.params[i]].Padded {
 			padded = append(padded, i)
 		} else {
-			whole = append(whole, s)
 			full = append(full, i)
 		}
 	}
+	return full, padded
+}
+
+// pick returns some of the spaces.
+func (j *judge) pick(which []int) []cover.Space {
+	out := make([]cover.Space, len(which))
+	for k, i := range which {
+		out[k] = j.spaces[i]
+	}
+	return out
+}
+
+// declared checks what copies and fills say they write: whole parameters exactly once, padded ones
+// nowhere twice.
+func (j *judge) declared(regions cover.Regions) {
+	full, padded := j.split()
+	whole := j.pick(full)
 	wrong, _ := cover.Equal(whole, cover.Whole(whole), cover.Within(whole, regions), 2*len(j.d.Copies)+len(whole))
 	for k, i := range wrong {
 		wrong[k] = full[i]
 	}
 	j.name(wrong, regions, true)
 	j.name(padded, regions, false)
+}
+
+// padded checks that nothing is declared twice in padded parameters, and returns what must be written: those
+// regions, and the other parameters whole.
+func (j *judge) padded(regions cover.Regions) cover.Regions {
+	full, padded := j.split()
+	j.name(padded, regions, false)
+	whole, some := cover.Whole(j.pick(full)), cover.Within(j.pick(padded), regions)
+	return func(yield func(int, *cover.Region) bool) {
+		ok := true
+		whole(func(id int, r *cover.Region) bool {
+			ok = yield(id, r)
+			return ok
+		})
+		if ok {
+			some(yield)
+		}
+	}
 }
 
 // coverSpaces lists the parameters that must be written, by offset, and which they are.

@@ -255,7 +255,7 @@ func (c *checker) refine() {
 
 // compare cancels equal corners and names the spaces of those that stay.
 func (c *checker) compare() []int {
-	if pairOff(c.plus, c.minus) {
+	if pairOff(c.plus, c.minus) || pairOffInBuckets(c.plus, c.minus) {
 		return nil
 	}
 	sortCorners(&c.plus)

@@ -176,6 +176,38 @@ func checkFaults(t *testing.T, spaces []Space, got []Region, counted []int) {
 	}
 }
 
+// TestPairing: both ways of pairing corners off say yes only to equal lists, in any order, with repetitions.
+func TestPairing(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(11, 12))
+	yes := 0
+	for range 300 {
+		n := 1 + r.IntN(6000)
+		step := uint64(1) << r.IntN(12)
+		plus := make([]uint64, n)
+		for i := range plus {
+			plus[i] = uint64(i)*step + uint64(r.IntN(3))*step
+		}
+		minus := slices.Clone(plus)
+		r.Shuffle(n, func(i, k int) { minus[i], minus[k] = minus[k], minus[i] })
+		equal := r.IntN(2) == 0
+		if !equal {
+			minus[r.IntN(n)] += step * uint64(1+r.IntN(2))
+		}
+		before := slices.Clone(plus)
+		a, b := pairOff(plus, minus), pairOffInBuckets(plus, minus)
+		if !equal && (a || b) || !slices.Equal(before, plus) {
+			t.Fatalf("%d numbers: equal %t, paired off %t, in buckets %t", n, equal, a, b)
+		}
+		if equal && b {
+			yes++
+		}
+	}
+	if yes < 100 {
+		t.Errorf("only %d equal lists were seen to be", yes)
+	}
+}
+
 func TestSortCorners(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
