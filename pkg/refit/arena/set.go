@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -21,8 +22,11 @@ var ErrNoSlot = errors.New("every arena is in use")
 // ErrOwned is returned by Open when another live process owns the folder. Nothing has changed.
 var ErrOwned = errors.New("arena folder belongs to another process")
 
-// slots is how many sets of files a receiver keeps when no reader lingers: one serves, one is staged into.
-const slots = 2
+// ErrGone is returned for a slot that is not the set's: quarantined, or of a set that is closed. Nothing has changed.
+var ErrGone = errors.New("arena is not in use")
+
+// slotCount is how many sets of files a receiver keeps when no reader lingers: one serves, one is staged into.
+const slotCount = 2
 
 // Set is the arenas of one receiver. It is safe for concurrent use.
 type Set struct {
@@ -32,10 +36,12 @@ type Set struct {
 	log   *slog.Logger
 	lock  *os.File
 
-	mu    sync.Mutex
-	slots []*Slot
-	next  int      // number of the next slot's folder
-	stale []string // folders of another layout that serve until the first flip
+	mu     sync.Mutex
+	slots  []*Slot
+	held   []*Slot  // quarantined: mapped until the transfers into them have ended, if ever
+	next   int      // number of the next slot's folder
+	stale  []string // folders of another layout that serve until the first flip
+	closed bool
 }
 
 // Open takes the folder over: what an earlier life left there is adopted where it fits, the rest is removed, and room
@@ -102,14 +108,17 @@ func (s *Set) adopt() error {
 		s.next = max(s.next, n+1)
 		serves := filepath.Base(dir) == current
 		slot, err := adoptSlot(dir, s.files)
-		if err != nil || len(s.slots) >= slots && !serves {
+		if err == nil && serves && slot.holds.IsZero() {
+			err = errors.New("it has the sizes of this layout, but not its label")
+		}
+		if err != nil || len(s.slots) >= slotCount && !serves {
 			if err := s.dropStale(slot, dir, serves, err); err != nil {
 				return err
 			}
 			continue
 		}
 		slot.state = stateRetained
-		if serves && !slot.holds.IsZero() {
+		if serves {
 			slot.state = stateServing
 		}
 		s.slots = append(s.slots, slot)
@@ -119,24 +128,25 @@ func (s *Set) adopt() error {
 
 func (s *Set) dropStale(slot *Slot, dir string, serves bool, reason error) error {
 	s.log.Info("arena of an earlier life not adopted", "dir", dir, "serves", serves, "reason", reason)
-	switch {
-	case serves:
-		s.stale = append(s.stale, dir)
-		return nil
-	case slot != nil:
-		return slot.discard()
+	var err error
+	if slot != nil {
+		err = slot.unmap()
 	}
-	return os.RemoveAll(dir)
+	if serves {
+		s.stale = append(s.stale, dir)
+		return err
+	}
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
 // fill makes slots until there are two.
 func (s *Set) fill() error {
-	if missing := slots - len(s.slots); missing > 0 {
+	if missing := slotCount - len(s.slots); missing > 0 {
 		if err := s.checkRoom(int64(missing)); err != nil {
 			return err
 		}
 	}
-	for len(s.slots) < slots {
+	for len(s.slots) < slotCount {
 		if _, err := s.grow(); err != nil {
 			return err
 		}
@@ -203,10 +213,14 @@ func (s *Set) serving() *Slot {
 }
 
 // Acquire hands out a slot for staging, with wiped headers. A slot that engines still read is left to them: it is
-// unlinked, and another is made in its place. Errors: ErrNoSlot; no room.
+// unlinked, and another is made in its place. Errors: ErrNoSlot; ErrGone; no room.
 func (s *Set) Acquire() (*Slot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("acquire arena in %s: %w", s.root, ErrGone)
+	}
+	s.reap()
 	for i, slot := range s.slots {
 		if slot.state != stateFree && slot.state != stateRetained {
 			continue
@@ -222,7 +236,7 @@ func (s *Set) Acquire() (*Slot, error) {
 		slot.wipe()
 		return slot, nil
 	}
-	if len(s.slots) >= slots {
+	if len(s.slots) >= slotCount {
 		return nil, fmt.Errorf("acquire arena in %s: %w", s.root, ErrNoSlot)
 	}
 	slot, err := s.grow() // one was quarantined, or left to readers when there was no room for another
@@ -237,17 +251,20 @@ func (s *Set) Acquire() (*Slot, error) {
 func (s *Set) replace(i int) (*Slot, error) {
 	old := s.slots[i]
 	s.log.Info("arena left to its readers", "dir", old.dir, "holds", old.holds.Version)
+	s.slots = slices.Delete(s.slots, i, i+1)
 	if err := old.discard(); err != nil {
 		return nil, err
 	}
-	s.slots = append(s.slots[:i], s.slots[i+1:]...)
 	return s.grow()
 }
 
-// Seal makes the files of a staged slot valid, labelled with v.
+// Seal makes the files of a staged slot valid, labelled with v. Errors: ErrGone.
 func (s *Set) Seal(slot *Slot, v Version) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !slices.Contains(s.slots, slot) {
+		return fmt.Errorf("seal %s: %w", slot.dir, ErrGone)
+	}
 	return slot.seal(v)
 }
 
@@ -261,25 +278,32 @@ func (s *Set) Release(slot *Slot) {
 }
 
 // Quarantine takes a slot out of use for good: a transfer that never ended may still write to it.
-// Its memory stays mapped and its files are unlinked.
+// Its memory stays mapped while that transfer holds it, and its files are unlinked.
 func (s *Set) Quarantine(slot *Slot) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, other := range s.slots {
-		if other == slot {
-			s.slots = append(s.slots[:i], s.slots[i+1:]...)
-			break
-		}
+	if i := slices.Index(s.slots, slot); i >= 0 {
+		s.slots = slices.Delete(s.slots, i, i+1)
+		s.held = append(s.held, slot)
 	}
-	s.log.Error("arena quarantined: a transfer into it never ended", "dir", slot.dir)
+	s.log.Error("arena quarantined: a transfer into it never ended", "dir", slot.dir, "quarantined", len(s.held))
 	return slot.unlink()
 }
 
+// reap unmaps what was quarantined and is not written to any more, so that its room is free again.
+func (s *Set) reap() {
+	s.held = slices.DeleteFunc(s.held, func(slot *Slot) bool { return slot.unmap() == nil })
+}
+
 // Flip makes `current` lead to a sealed slot, atomically for all ranks, and returns the slot that served before, or nil.
+// Errors: ErrGone; whatever the file system says, and then the old slot serves.
 func (s *Set) Flip(slot *Slot) (*Slot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slot.holds.IsZero() {
+	switch {
+	case !slices.Contains(s.slots, slot):
+		return nil, fmt.Errorf("flip to %s: %w", slot.dir, ErrGone)
+	case slot.holds.IsZero():
 		return nil, fmt.Errorf("flip to %s: it is not sealed", slot.dir)
 	}
 	before := s.serving()
@@ -333,10 +357,13 @@ func (s *Set) Names() []string {
 	return names
 }
 
-// Close unmaps everything, removes the slots that don't serve and leaves the one that does. Idempotent.
+// Close unmaps everything that no transfer holds, removes the slots that don't serve and leaves the one that does.
+// Idempotent.
 func (s *Set) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed = true
+	s.reap()
 	var errs []error
 	for _, slot := range s.slots {
 		if slot.state == stateServing {

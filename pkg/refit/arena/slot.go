@@ -60,9 +60,17 @@ func makeSlot(dir string, files []*file, huge bool) (*Slot, error) {
 	return s, nil
 }
 
-// adoptSlot maps the files that an earlier life of the receiver left in dir, if they have the right sizes.
+// adoptSlot maps the files that an earlier life of the receiver left in dir, if they are of the same ranks and have the
+// right sizes. A file of another rank would go on showing its old version when the others are written.
 func adoptSlot(dir string, files []*file) (*Slot, error) {
 	s := &Slot{dir: dir, files: files}
+	found, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("adopt arena: %w", err)
+	}
+	if len(found) != len(files) {
+		return nil, fmt.Errorf("adopt arena %s: %d files, expected one for each of %d ranks", dir, len(found), len(files))
+	}
 	for i, f := range files {
 		m, err := rdma.MapFile(s.Path(i), rdma.MapOptions{Writable: true})
 		if err != nil {
@@ -130,7 +138,8 @@ func (s *Slot) seal(v Version) error {
 }
 
 // inUse says whether any other process, or another open of this one, has a file of the slot open or mapped.
-// The kernel grants a write lease only on a file that nobody else has.
+// The kernel grants a write lease only on a file that nobody else has. Where it grants none at all, a slot always counts as
+// in use: each version then gets new files.
 func (s *Slot) inUse() bool {
 	for _, m := range s.mems {
 		if !leasable(m.FD()) {
@@ -142,7 +151,7 @@ func (s *Slot) inUse() bool {
 
 func leasable(fd int) bool {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
-		return !errors.Is(err, unix.EAGAIN) // a file system without leases can't tell
+		return false // EAGAIN: somebody has it. Else the file system can't tell, and then nobody is known to be gone
 	}
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_UNLCK)
 	return err == nil

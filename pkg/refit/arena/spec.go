@@ -127,6 +127,9 @@ func (f *file) headerFor(v Version) ([]byte, error) {
 		return nil, err
 	}
 	h := l.Header
+	if int64(len(h)) > f.header {
+		return nil, fmt.Errorf("write arena header: %d bytes with the label of model %q, %d are reserved", len(h), v.Model, f.header)
+	}
 	for int64(len(h)) < f.header {
 		h = append(h, ' ')
 	}
