@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 // build compiles the programs as the tests are compiled, and generates the checkpoint and captures for 1 and 2 ranks.
 func build(dir string) error {
 	built.bin = filepath.Join(dir, "bin")
-	args := []string{"build", "-buildvcs=false", "-o", built.bin + "/"}
+	args := []string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", built.bin + "/"} // linking is most of the time
 	if raced {
 		args = append(args, "-race")
 	}
