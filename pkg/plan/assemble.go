@@ -28,7 +28,7 @@ func newAssembler(p *Plan) *assembler {
 	n := len(p.t.ranks)
 	return &assembler{
 		p: p, g: p.g,
-		b:         builder{costs: p.o.Costs, batch: p.o.BatchBytes, stage: p.o.StagingBytes},
+		b:         builder{costs: p.o.Costs, batch: p.o.BatchBytes, stage: max(stagingAlign, p.o.StagingBytes&^(stagingAlign-1))},
 		shardings: map[uint32]*sharding{},
 		templates: map[templateKey]uint32{},
 		load:      make([]int64, n),

@@ -28,11 +28,23 @@ type Options struct {
 	Overflow           Overflow // of casts to float8_e4m3fn; default: the scatter fails and names the value
 	Costs              Costs    // zero: CostsStrided
 	BatchBytes         int64    // wire bytes of a batch, about; 0: 32 MiB
-	StagingBytes       int64    // most staging bytes of one batch; 0: 32 MiB
+	StagingBytes       int64    // most staging bytes of one batch, at least 64; 0: 32 MiB
 
 	Select  func(dest int, c *Copy) bool // nil: everything. Copies left out are left out of the proof too
 	Exclude func(rank int) bool          // source ranks not to read from
 	Prefer  func(rank int) bool          // source ranks to prefer among replicas, such as those of the same host
+}
+
+// excluded asks for each rank of a table whether it is excluded.
+func (o *Options) excluded(t *Table) []bool {
+	if o.Exclude == nil {
+		return nil
+	}
+	out := make([]bool, len(t.ranks))
+	for i := range t.ranks {
+		out[i] = o.Exclude(t.ranks[i].rank)
+	}
+	return out
 }
 
 const (

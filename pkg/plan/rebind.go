@@ -5,13 +5,13 @@ import "slices"
 // Rebind returns the plan for another table of the same sources, such as that of the next version. With the
 // same table it is the plan itself: addresses and incarnations are no part of a plan. When some ranks'
 // layouts changed, only the sources that they cut otherwise are planned anew; when a source changed its
-// type or shape, or the ranks are others, everything is.
+// type or shape, or the ranks are others, or others are excluded, everything is.
 func (p *Plan) Rebind(t *Table) (*Plan, error) {
 	if t == p.t {
 		return p, nil
 	}
 	g := p.g
-	if !sameRanks(t, p.t) || g.known == nil {
+	if !sameRanks(t, p.t) || g.known == nil || p.o.Classic || !slices.Equal(p.excluded, p.o.excluded(t)) {
 		return New(t, p.dests, p.o)
 	}
 	moved := *g
@@ -25,7 +25,7 @@ func (p *Plan) Rebind(t *Table) (*Plan, error) {
 		}
 		u.source = id
 	}
-	q := &Plan{t: t, g: &moved, dests: p.dests, o: p.o, fills: p.fills}
+	q := &Plan{t: t, g: &moved, dests: p.dests, o: p.o, fills: p.fills, excluded: p.excluded}
 	a := newAssembler(q)
 	a.keep(p)
 	return q.make(a)

@@ -205,6 +205,25 @@ func TestRebind(t *testing.T) {
 	if !bytes.Equal(before[0], after[0]) || q.Describe() != fresh.Describe() {
 		t.Error("the rebound plan is not what planning anew gives")
 	}
+	sick := -1
+	avoiding := plan.Options{Exclude: func(r int) bool { return r == sick }}
+	twice, _ := down()
+	for r := range int64(4) {
+		twice.AddShard(int(r)+10, "down", plan.BF16, []int64{256, 1024}, []int64{r * 64, (r + 1) * 64, 0, 1024}, nil, 64*1024*2)
+	}
+	p, err = plan.New(merged(t, twice), []plan.Dest{d}, avoiding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sick = p.Batch(0).Rank
+	if q, err = p.Rebind(merged(t, twice)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range q.Batches() {
+		if q.Batch(i).Rank == sick {
+			t.Errorf("batch %d still reads from rank %d, which is excluded by now", i, sick)
+		}
+	}
 	gone := merged(t, holding("down", plan.BF16, []int64{256, 1024}, map[int][][]int64{0: {{0, 200, 0, 1024}}}))
 	if _, err := p.Rebind(gone); err == nil {
 		t.Error("a table with a hole was accepted")
