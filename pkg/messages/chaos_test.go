@@ -49,10 +49,13 @@ type fleet struct {
 
 func startFleet(t *testing.T, url string, cfg messages.Config) *fleet {
 	t.Helper()
-	cfg.Model, cfg.LeaseTTL, cfg.Poll, cfg.OpTimeout = model, 3*time.Second, 500*time.Millisecond, 500*time.Millisecond
+	cfg.Model, cfg.LeaseTTL, cfg.Poll, cfg.OpTimeout = model, 3*time.Second, 500*time.Millisecond, time.Second
 	f := &fleet{t: t, url: url, cfg: cfg, retired: map[messages.Key]bool{}}
 	f.ctx, f.stop = context.WithCancel(natstest.Context(t, 5*time.Minute))
 	c := f.control("init")
+	if c == nil {
+		t.FailNow()
+	}
 	f.run = takeRun(t, c, "chaos", fleetRanks)
 	for rank := range fleetRanks {
 		f.work.Go(func() { f.publish(rank) })
@@ -71,8 +74,8 @@ func (f *fleet) control(name string) *messages.Control {
 		return nil
 	}
 	f.t.Cleanup(nc.Close)
-	ctx := natstest.Context(f.t, 60*time.Second)
-	for {
+	ctx := natstest.Context(f.t, 2*time.Minute)
+	for f.ctx.Err() == nil {
 		if err = messages.Init(ctx, nc, f.cfg); err == nil {
 			var c *messages.Control
 			if c, err = messages.Open(ctx, nc, f.cfg); err == nil {
@@ -86,6 +89,7 @@ func (f *fleet) control(name string) *messages.Control {
 		}
 		f.wait(100 * time.Millisecond)
 	}
+	return nil
 }
 
 // insist repeats an operation while servers are away, as programs do.
@@ -220,12 +224,12 @@ func (f *fleet) end() {
 func TestChaosRestarts(t *testing.T) {
 	s := natstest.Start(t, natsd.Options{SyncAlways: true})
 	f := startFleet(t, s.URL(), messages.Config{})
-	f.advance(20 * time.Second)
+	f.advance(time.Minute)
 	for began := time.Now(); time.Since(began) < *chaosFor; {
 		if err := s.Restart(); err != nil {
 			t.Fatal(err)
 		}
-		f.advance(20 * time.Second)
+		f.advance(time.Minute)
 	}
 	f.end()
 }
@@ -238,7 +242,7 @@ func TestChaosCluster(t *testing.T) {
 	}
 	cluster := natstest.StartCluster(t)
 	f := startFleet(t, cluster.URL(), messages.Config{Replicas: 3})
-	f.advance(30 * time.Second)
+	f.advance(time.Minute)
 	stream := "REFIT_" + messages.Token(model)
 	for began, round := time.Now(), 0; round < 2 || time.Since(began) < *chaosFor; round++ {
 		leader := cluster.Leader(stream)
@@ -249,10 +253,10 @@ func TestChaosCluster(t *testing.T) {
 		killed := time.Now()
 		cluster.Kill(victim)
 		// Elections of a killed leader take up to 10.2 s; work resumes 2 s after.
-		f.advance(30 * time.Second)
+		f.advance(time.Minute)
 		t.Logf("server %d (leader was %d) killed: two more versions were installed everywhere after %v", victim, leader, time.Since(killed).Round(time.Millisecond))
 		cluster.Start(victim)
-		f.advance(30 * time.Second)
+		f.advance(time.Minute)
 	}
 	f.end()
 }

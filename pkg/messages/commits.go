@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/drydock-rl/drydock/pkg/messages/protocol"
@@ -24,7 +25,13 @@ func (c *Control) Commit(ctx context.Context, key Key, world int) (m *Manifest, 
 	}
 	build := func(tables []protocol.Item) (protocol.Body, error) { return c.buildManifest(ctx, key, tables) }
 	machine := &protocol.Commit{Key: key, World: world, Build: build}
-	if err := c.drive(ctx, machine); err != nil {
+	wake := make(chan *nats.Msg, 8)
+	sub, err := c.nc.ChanSubscribe("refit-notify."+c.subj.token+"."+key.String(), wake)
+	if err != nil {
+		return nil, fmt.Errorf("commit version %s: %w", key, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is gone
+	if err := c.driveWoken(ctx, machine, wake); err != nil {
 		if missing := machine.Missing(); len(missing) > 0 && ctx.Err() != nil {
 			return nil, &RankError{Op: "commit", Key: key, Ranks: missing, Err: fmt.Errorf("%w: tables are missing: %w", ErrIncomplete, context.Cause(ctx))}
 		}

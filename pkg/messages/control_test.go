@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -231,7 +232,7 @@ func TestCommitNamesMissingRanks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := c.Commit(natstest.Context(t, 300*time.Millisecond), key, 5)
+	_, err := c.Commit(natstest.Context(t, 2*time.Second), key, 5)
 	var missing *messages.RankError
 	if !errors.Is(err, messages.ErrIncomplete) || !errors.As(err, &missing) || !slices.Equal(missing.Ranks, []int{1, 2, 3}) {
 		t.Fatalf("got %v", err)
@@ -338,5 +339,16 @@ func TestMoreStatusesThanTheServerListsAtOnce(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatalf("%d statuses, %v", len(list), err)
 		}
+	}
+}
+
+// TestInitSaysWhatToDoWhenThereIsNoRoom: streams reserve their size.
+func TestInitSaysWhatToDoWhenThereIsNoRoom(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, natsd.Options{MaxStore: 512 << 20, MaxMemory: 512 << 20})
+	cfg := messages.Config{Model: model, MaxBytes: 1 << 30}
+	err := messages.Init(natstest.Context(t, 10*time.Second), natstest.Connect(t, s), cfg)
+	if err == nil || !strings.Contains(err.Error(), "MaxBytes") {
+		t.Errorf("got %v", err)
 	}
 }

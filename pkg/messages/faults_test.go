@@ -30,7 +30,7 @@ func TestEveryWaitEndsAndNamesWhoWasWaitedFor(t *testing.T) {
 	if err := c.Publish(natstest.Context(t, 5*time.Second), publication(key, 1, 3)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Commit(short(), key, 3); err == nil || !strings.Contains(err.Error(), "ranks 0,2") {
+	if _, err := c.Commit(natstest.Context(t, 2*time.Second), key, 3); err == nil || !strings.Contains(err.Error(), "ranks 0,2") {
 		t.Errorf("commit: %v", err)
 	}
 	r, err := c.Why(natstest.Context(t, 5*time.Second), key)

@@ -185,6 +185,9 @@ func explainJS(err error) error {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	var api *jetstream.APIError
+	if errors.As(err, &api) && (int(api.ErrorCode) == codeInsufficientStore || int(api.ErrorCode) == codeInsufficientMemory) {
+		return fmt.Errorf("the server has no room for what MaxBytes reserves: lower it, or raise the server's limit: %w", err)
+	}
 	if errors.As(err, &api) && (&apiError{Code: api.Code, ErrCode: int(api.ErrorCode)}).transient() {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}

@@ -22,6 +22,11 @@ type machine interface {
 // drive performs the intents of m until it is done or ctx ends. The error of a
 // context that ended carries the last thing that went wrong.
 func (c *Control) drive(ctx context.Context, m machine) error {
+	return c.driveWoken(ctx, m, nil)
+}
+
+// driveWoken is drive whose waits also end when something comes over wake.
+func (c *Control) driveWoken(ctx context.Context, m machine, wake <-chan *nats.Msg) error {
 	res := protocol.Result{Now: c.now()}
 	var last error
 	for {
@@ -32,7 +37,12 @@ func (c *Control) drive(ctx context.Context, m machine) error {
 		case protocol.Fail:
 			return publicError(in.Err)
 		}
-		res = c.perform(ctx, in)
+		if in.Verb == protocol.Wait {
+			rest(ctx, in.Delay, wake)
+			res = protocol.Result{Outcome: protocol.OK}
+		} else {
+			res = c.perform(ctx, in)
+		}
 		res.Now = c.now()
 		if res.Err != nil {
 			last = res.Err
@@ -94,10 +104,6 @@ func (c *Control) perform(ctx context.Context, in protocol.Intent) protocol.Resu
 		return result(c.purgeUpTo(ctx, c.subjectOf(in.Place), in.Expect))
 	case protocol.PurgeTable:
 		return c.performPurgeTable(ctx, in.Place)
-	case protocol.Wait:
-		// Ranks that wait for each other do not ask in step.
-		pause(ctx, in.Delay/2+rand.N(in.Delay/2+1))
-		return protocol.Result{Outcome: protocol.OK}
 	}
 	panic(fmt.Sprintf("messages: unknown verb %d", in.Verb))
 }
@@ -108,6 +114,17 @@ func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-t.C:
+	}
+}
+
+// rest waits for about d, so that ranks that wait for each other do not ask in step.
+func rest(ctx context.Context, d time.Duration, wake <-chan *nats.Msg) {
+	t := time.NewTimer(d/2 + rand.N(d/2+1))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-wake:
 	}
 }
 

@@ -1,6 +1,9 @@
 package protocol
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // Commit waits until every rank's table of a version is there, and puts the manifest
 // that they make, or finds that somebody did. Any number of ranks may run it at once:
@@ -126,8 +129,14 @@ func (c *Commit) fenced(r Result) Intent {
 		return fail(ErrFenced)
 	}
 	c.state = commitWaiting
-	return c.retry.wait(retryFirst, retryMost)
+	return c.retry.wait(retryFirst, commitMost)
 }
+
+// commitMost bounds the wait between looks at the tables. The rank that publishes last
+// sees all of them at once and commits, which wakes the others; this is for the case
+// that it dies in between. A thousand ranks that asked for a thousand tables twice a
+// second would be a load of their own.
+const commitMost = 2 * time.Second
 
 // step runs the put and says what a conflict is about.
 func (c *Commit) step(r Result) Intent {
