@@ -90,6 +90,19 @@ func (d *Dense) Fill(dst, full []byte, offset int64, stride []int64, size int64)
 	})
 }
 
+// FillWide is Fill from bfloat16 into float32: the upper half is the element, the lower half zero.
+func (d *Dense) FillWide(dst, full []byte, offset int64, stride []int64) {
+	i := 0
+	Each(d.Shape, func(at []int64) {
+		to := offset
+		for k, x := range at {
+			to += x * stride[k]
+		}
+		copy(dst[to*4:to*4+4], []byte{0, 0, full[d.At[i]*2], full[d.At[i]*2+1]})
+		i++
+	})
+}
+
 // Bytes makes n bytes that differ from place to place and from seed to seed.
 func Bytes(n, seed int64) []byte {
 	b := make([]byte, n)

@@ -17,7 +17,7 @@ type Case struct {
 }
 
 // Random makes the case of a seed. Most of its geometry repeats nowhere; replicas, overlaps, strided and
-// empty shards, several destinations, fused parameters and shared sources all occur.
+// empty shards, several destinations, fused parameters, casts and shared sources all occur.
 func Random(seed uint64) (*Case, error) {
 	g := &generator{dice: dice(seed), c: &Case{World: &World{}}}
 	ranks := 1 + g.IntN(5)
@@ -160,10 +160,14 @@ func (g *generator) dest(rank int) error {
 		source := g.IntN(g.c.Table.Len())
 		dense, ops := g.chain(g.c.Table.Shape(source))
 		q := len(d.Params)
+		dt := g.c.Table.DType(source)
+		if dt == plan.BF16 && g.IntN(3) == 0 {
+			dt = plan.F32 // cast on the way
+		}
 		n := 1 + g.Int64N(3) // copies, one after the other along a new dimension 0
 		shape := append([]int64{n}, dense.Shape...)
 		stride := g.layout(shape)
-		d.Params = append(d.Params, plan.Param{Name: fmt.Sprintf("param%d", q), DType: g.c.Table.DType(source), Shape: []int64{Reach(shape, stride)}, Padded: true})
+		d.Params = append(d.Params, plan.Param{Name: fmt.Sprintf("param%d", q), DType: dt, Shape: []int64{Reach(shape, stride)}, Padded: true})
 		for i := range n {
 			parts = append(parts, part{dense, len(d.Copies)})
 			d.Copies = append(d.Copies, plan.Copy{Source: g.c.Table.Name(source), Ops: ops, Param: q, Offset: i * stride[0], Shape: dense.Shape, Stride: stride[1:]})
@@ -176,7 +180,12 @@ func (g *generator) dest(rank int) error {
 	for _, p := range parts {
 		k := &d.Copies[p.copy]
 		q := &d.Params[k.Param]
-		p.dense.Fill(arena[q.Offset:], g.c.Full[g.number(k.Source)], k.Offset, k.Stride, q.DType.Size())
+		full := g.c.Full[g.number(k.Source)]
+		if s, _ := g.c.Table.Find(k.Source); g.c.Table.DType(s) != q.DType {
+			p.dense.FillWide(arena[q.Offset:], full, k.Offset, k.Stride)
+			continue
+		}
+		p.dense.Fill(arena[q.Offset:], full, k.Offset, k.Stride, q.DType.Size())
 	}
 	g.c.Dests = append(g.c.Dests, d)
 	g.c.Arenas = append(g.c.Arenas, arena)
