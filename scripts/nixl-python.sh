@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the tests in which Go and NIXL's own Python bindings read from each other. Makes their environment itself, in
+# Runs the tests in which Go and NIXL's own Python bindings read from each other, and measures both side by side. Makes their environment itself, in
 # .cache/nixl-python: a Python 3.11 (the wheel's bindings are for that version) with numpy; torch isn't needed.
 set -eu
 
@@ -16,4 +16,4 @@ if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import numpy' 2>/dev/
 	"$venv/bin/python" -m pip --disable-pip-version-check --quiet install numpy==2.3.5
 fi
 cd "$root"
-exec go test -count=1 -run Python ./pkg/rdma/nixl "$@"
+exec go test -count=1 -v -run Python ./pkg/rdma/nixl "$@" -args -python-bench

@@ -24,24 +24,18 @@ func Example() {
 
 	readers := []rdma.Transport{must(local.New(local.Config{})), must(tcp.New(tcp.Config{}))}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
 	peer, choice, err := rdma.Connect(ctx, readers, offer)
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	fmt.Println("over", choice.Transport, "and not", choice.Skipped[0].Transport)
 
 	// Columns 2 to 4 of four rows of eight bytes: one segment, however many rows.
 	arena := must(rdma.Alloc(8, rdma.AllocOptions{}))
 	column := rdma.Segment{Src: 2, Run: 2, N: [3]int64{1, 1, 4}, SrcStride: [3]int64{0, 0, 8}, DstStride: [3]int64{0, 0, 2}}
 	transfer, err := peer.Read(arena, []rdma.Segment{column})
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := transfer.Wait(ctx); err != nil {
-		log.Fatal(err)
-	}
+	check(err)
+	check(transfer.Wait(ctx))
 	fmt.Printf("%s\n", arena.Bytes())
+	cancel()
 	for _, t := range readers {
 		_ = t.Close()
 	}
@@ -59,20 +53,20 @@ func publish() ([]rdma.Transport, rdma.Regions, rdma.Offer) {
 	m := must(rdma.Alloc(32, rdma.AllocOptions{}))
 	copy(m.Bytes(), "abcdefghijklmnopqrstuvwxyzABCDEF")
 	regions, err := rdma.RegisterAll(ts, m)
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	accesses, err := rdma.AccessAll(ts)
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	r := rdma.Remote{Host: must(rdma.HostID()), Incarnation: life, Regions: []rdma.RemoteRegion{regions[0].Describe()}}
 	return ts, regions, rdma.Offer{Remote: r, Accesses: accesses}
 }
 
 func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return v
 }

@@ -21,7 +21,7 @@ type FailureSuite struct {
 }
 
 const (
-	failureRegion = 24 << 20 // bytes
+	failureRegion = 12 << 20 // bytes
 	failureReads  = 200
 )
 

@@ -107,6 +107,7 @@ type Source struct {
 	Spec   SourceSpec
 	Remote rdma.Remote
 
+	bytes map[int][]byte // what regions hold, once somebody asked
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	out   *bufio.Reader
@@ -120,7 +121,7 @@ func StartSource(t testing.TB, spec SourceSpec) *Source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Source{Spec: spec, cmd: exec.Command(os.Args[0])}
+	s := &Source{Spec: spec, bytes: map[int][]byte{}, cmd: exec.Command(os.Args[0])}
 	s.cmd.Env = append(os.Environ(), childEnv+"="+string(raw))
 	s.cmd.Stderr = os.Stderr
 	out, err := s.cmd.StdoutPipe()
@@ -202,7 +203,11 @@ func (s *Source) Withdraw(t testing.TB, region int) {
 
 // Bytes is what a region of the source holds.
 func (s *Source) Bytes(region int) []byte {
+	if b, ok := s.bytes[region]; ok {
+		return b
+	}
 	b := make([]byte, s.Spec.Regions[region])
 	Fill(b, s.Spec.Seed+uint64(region))
+	s.bytes[region] = b
 	return b
 }

@@ -31,7 +31,7 @@ type Config struct {
 	MaxConnsPerClient int           // of a server, from one address; default 64
 	Stall             time.Duration // a wait without any progress ends the connection; default 10 s
 	Handshake         time.Duration // for a connection to be accepted and proven; default 5 s
-	Idle              time.Duration // a server hangs up on readers that ask for nothing so long; default 10 min
+	Idle              time.Duration // a server hangs up on readers that ask for nothing so long, a reader after half of it; default 10 min
 	Ceiling           int64         // bytes/s that the fabric can't exceed; faster reads are false completions; 0: unknown
 
 	Logger *slog.Logger // default: none

@@ -164,6 +164,25 @@ func TestSlowAndVanishedReadersCostTheOthersNothing(t *testing.T) {
 	}
 }
 
+// A reader that comes back after a pause, as between two versions, finds its way although the server hung up.
+func TestReaderComesBackAfterTheServerHungUp(t *testing.T) {
+	t.Parallel()
+	s, r, remote, dst := served(t, func(c *Config) { c.Conns, c.Idle = 1, 50*time.Millisecond })
+	p := rdmatest.Connect(t, r, remote)
+	for range 3 {
+		if err := rdmatest.Read(p, dst, all); err != nil {
+			t.Fatal(err)
+		}
+		if !rdmatest.Eventually(func() bool {
+			s.server.mu.Lock()
+			defer s.server.mu.Unlock()
+			return len(s.server.conns) == 0
+		}) {
+			t.Fatal("the server keeps idle connections")
+		}
+	}
+}
+
 func TestGreedyClientIsLimited(t *testing.T) {
 	t.Parallel()
 	s, r, remote, _ := served(t, func(c *Config) { c.MaxConnsPerClient, c.Conns = 3, 1 })

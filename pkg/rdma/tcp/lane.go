@@ -29,6 +29,7 @@ type lane struct {
 	p     *peer
 	frame []byte
 	in    receiver
+	used  time.Time // when the connection last did something
 
 	mu       sync.Mutex
 	conn     lifeline // nil: none
@@ -69,6 +70,9 @@ func (l *lane) work(j *job) {
 }
 
 func (l *lane) connect() error {
+	if l.conn != nil && time.Since(l.used) > l.p.t.cfg.Idle/2 {
+		l.hangUp() // the server may be about to, and a request would be lost with it
+	}
 	if l.conn != nil {
 		return nil
 	}
@@ -78,7 +82,7 @@ func (l *lane) connect() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.conn = c
+	l.conn, l.used = c, time.Now()
 	return nil
 }
 
@@ -142,6 +146,7 @@ func (l *lane) askAhead() error {
 func (l *lane) takeAnswer() error {
 	j := l.inflight[0]
 	err := l.in.receive(l.conn, j, l.p.t.cfg.Stall)
+	l.used = time.Now()
 	var no *refusal
 	if err != nil && !errors.As(err, &no) {
 		return err

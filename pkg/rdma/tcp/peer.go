@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/internal/pending"
@@ -88,7 +89,7 @@ func newPeer(t *Transport, d dialer, w welcome) *peer {
 
 // start gives the proven connection to the first lane.
 func (p *peer) start(c lifeline) {
-	p.lanes[0].conn = c
+	p.lanes[0].conn, p.lanes[0].used = c, time.Now()
 	for _, l := range p.lanes {
 		p.wg.Go(l.run)
 	}

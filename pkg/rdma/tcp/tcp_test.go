@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 func newPair(t testing.TB, edit func(*Config)) rdmatest.Pair {
 	t.Helper()
 	source := Config{Listen: "127.0.0.1:0", Stall: 5 * time.Second}
-	reader := Config{Stall: 5 * time.Second}
+	reader := Config{Stall: 5 * time.Second, Handshake: 2 * time.Second}
 	if edit != nil {
 		edit(&source)
 		edit(&reader)
