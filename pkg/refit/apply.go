@@ -21,8 +21,9 @@ func (r *Receiver) Apply(ctx context.Context, s *Staged) error {
 	}
 	finished := false
 	defer func() { // also on a panic below
-		if !finished && s.owner {
-			s.cycle.Finish(tracing.OutcomeAbandoned, nil)
+		if !finished {
+			r.arenas.Release(s.slot)
+			r.finish(s, tracing.OutcomeAbandoned, nil)
 		}
 	}()
 	report, err := r.apply(s.cycle.Activate(ctx), s)
@@ -59,6 +60,12 @@ func (r *Receiver) finish(s *Staged, outcome tracing.Outcome, err error) {
 func (r *Receiver) apply(ctx context.Context, s *Staged) (report Report, err error) {
 	ctx, phase := s.cycle.Phase(ctx, tracing.PhaseApply)
 	defer func() { phase.End(err) }()
+	select { // one after the other: what is looked at below must still hold at the flip
+	case r.applied <- struct{}{}:
+		defer func() { <-r.applied }()
+	case <-ctx.Done():
+		return report, fmt.Errorf("wait for another version to be applied: %w", context.Cause(ctx))
+	}
 	r.note(func(st *messages.Status) { st.StageState = "applying" })
 	if err := r.mayApply(ctx, s); err != nil {
 		return report, err
@@ -106,6 +113,9 @@ func (r *Receiver) install(ctx context.Context, s *Staged) (report Report, err e
 func (r *Receiver) mayApply(ctx context.Context, s *Staged) (err error) {
 	ctx, span := s.cycle.Stage(ctx, tracing.ControlDiscovery)
 	defer func() { span.End(err) }()
+	if r.isClosed() {
+		return fmt.Errorf("receiver %s: %w", r.cfg.Name, ErrClosed)
+	}
 	return errors.Join(r.checkOrder(s), r.checkFence(ctx, s.key))
 }
 
@@ -146,4 +156,9 @@ func (r *Receiver) Release(s *Staged) {
 	}
 	r.arenas.Release(s.slot)
 	r.finish(s, tracing.OutcomeReleased, nil)
+	r.note(func(st *messages.Status) {
+		if st.Staging == s.key && st.StageState == stateStaged {
+			st.Staging, st.StageState = messages.Key{}, ""
+		}
+	})
 }

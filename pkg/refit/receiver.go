@@ -25,13 +25,15 @@ type Receiver struct {
 	staging *ring
 	edges   *ring // for tiles that are read whole to verify a part
 
-	staged chan struct{} // holds a token while a version is being staged
-	noted  chan struct{} // the status has changed
+	staged  chan struct{} // holds a token while a version is being staged
+	applied chan struct{} // holds a token while a version is being applied
+	noted   chan struct{} // the status has changed
 
 	mu      sync.Mutex
 	serving messages.Key
 	before  trace.SpanContext // of the cycle that was applied last
 	status  messages.Status
+	closed  bool
 }
 
 // NewReceiver reserves the arenas and adopts what an earlier life left in them. Errors: see arena.Open.
@@ -39,7 +41,10 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("make receiver: %w", err)
 	}
-	r := &Receiver{cfg: cfg, staged: make(chan struct{}, 1), noted: make(chan struct{}, 1), peers: newPeers(cfg.Transports, cfg.Logger)}
+	r := &Receiver{
+		cfg: cfg, staged: make(chan struct{}, 1), applied: make(chan struct{}, 1), noted: make(chan struct{}, 1),
+		peers: newPeers(cfg.Transports, cfg.Logger),
+	}
 	if err := r.openArenas(); err != nil {
 		return nil, as(NoRoom, fmt.Errorf("make receiver %s: %w", cfg.Name, err))
 	}
@@ -49,7 +54,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	r.plans = plans{dests: r.cfg.Dests, opts: plan.Options{
 		AllowNarrowing: cfg.AllowNarrowing, StagingBytes: slotBytes, Costs: cfg.Costs,
 	}}
-	if s := r.arenas.Serving(); s != nil {
+	if s := r.arenas.Serving(); s != nil && s.Holds().Model == cfg.Model { // another model's runs say nothing of this one's
 		r.serving = messages.Key{Run: s.Holds().Run, Version: s.Holds().Version}
 	}
 	r.status = r.firstStatus()
@@ -88,12 +93,36 @@ func (r *Receiver) Serving() messages.Key {
 // ArenaRoot is the folder in which `current` leads to the version that serves.
 func (r *Receiver) ArenaRoot() string { return r.arenas.Root() }
 
-// Close ends the connections and unmaps the arenas; what serves stays on its file system. Idempotent.
+// ErrInUse is returned by Close while a version is being staged or applied. Nothing has changed; end it, and close again.
+var ErrInUse = errors.New("a version is being staged or applied")
+
+// Close ends the connections and unmaps the arenas; what serves stays on its file system. Versions that are staged then
+// can't be applied any more. Idempotent. Errors: ErrInUse.
 func (r *Receiver) Close() error {
+	if r.isClosed() {
+		return nil
+	}
+	for _, token := range []chan struct{}{r.staged, r.applied} {
+		select {
+		case token <- struct{}{}:
+			defer func() { <-token }()
+		default:
+			return fmt.Errorf("close receiver %s: %w", r.cfg.Name, ErrInUse)
+		}
+	}
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
 	if err := errors.Join(r.peers.close(), r.staging.close(), r.edges.close(), r.arenas.Close()); err != nil {
 		return fmt.Errorf("close receiver %s: %w", r.cfg.Name, err)
 	}
 	return nil
+}
+
+func (r *Receiver) isClosed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed
 }
 
 // ranks lists the destination ranks.

@@ -16,6 +16,12 @@ import (
 // ErrBusy is returned by Stage while another version is being staged. Nothing has changed.
 var ErrBusy = errors.New("another version is being staged")
 
+// ErrClosed is returned by Stage and Apply after Close. Nothing has changed.
+var ErrClosed = errors.New("the receiver is closed")
+
+// stateStaged is what the status says of a version that waits for Apply.
+const stateStaged = "staged"
+
 // Staged is a version that lies complete and verified in an arena that nothing serves from. It ends by Apply or Release.
 type Staged struct {
 	r     *Receiver
@@ -79,6 +85,9 @@ func (r *Receiver) begin(ctx context.Context, s *Staged) (*Staged, error) {
 	default:
 		return nil, &Failure{Class: Internal, Op: "stage", Model: r.cfg.Model, Key: s.key, Err: ErrBusy}
 	}
+	if r.isClosed() {
+		return nil, &Failure{Class: Internal, Op: "stage", Model: r.cfg.Model, Key: s.key, Err: ErrClosed}
+	}
 	ctx, own := tracing.Start(r.joinTrace(ctx, s.key), r.cycleOptions(s.key))
 	s.owner, s.cycle = own != nil, tracing.FromContext(ctx)
 	finished := false
@@ -90,7 +99,7 @@ func (r *Receiver) begin(ctx context.Context, s *Staged) (*Staged, error) {
 	err := r.stage(ctx, s)
 	finished = true
 	if err == nil {
-		r.note(func(st *messages.Status) { st.Staging, st.StageState = s.key, "staged" })
+		r.note(func(st *messages.Status) { st.Staging, st.StageState = s.key, stateStaged })
 		return s, nil
 	}
 	failure := &Failure{Class: classOf(err), Op: "stage", Model: r.cfg.Model, Key: s.key, Err: err}
