@@ -20,6 +20,7 @@ type Acquire struct {
 	expect uint64
 	err    error
 	began  attempts
+	again  bool // the first round took longer than the lease's life: only an answer counts now
 	retry  backoff
 }
 
@@ -82,7 +83,8 @@ func (a *Acquire) read(r Result) Intent {
 		a.expect = 0
 		if it := r.item(); it != nil {
 			a.expect = it.Seq
-			if it.Body.Class == ClassLease && it.Body.Holder == a.Lease.Holder {
+			// Ours, and of this round: an earlier round's life is nearly over.
+			if it.Body.Class == ClassLease && it.Body.Holder == a.Lease.Holder && !a.again {
 				a.Seq, a.Since = it.Seq, a.began.first
 				return a.confirm()
 			}
@@ -129,7 +131,7 @@ func (a *Acquire) fenced(r Result) Intent {
 	// The confirmation counts only if the lease lived all the while: a collector may
 	// have counted the leases after this one expired. Too slow: begin again.
 	if r.Now >= a.Since+a.TTL-a.Margin {
-		a.state, a.expect, a.began = acquireWaitWrite, a.Seq, attempts{}
+		a.state, a.expect, a.again = acquireWaitWrite, a.Seq, true
 		return a.retry.wait(retryFirst, retryMost)
 	}
 	return done()

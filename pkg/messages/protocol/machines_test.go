@@ -143,3 +143,42 @@ func TestAssembleAsksReplicasThenTheLeader(t *testing.T) {
 		t.Errorf("another table: %v of rank %d", in.Err, b.Wrong)
 	}
 }
+
+// TestAcquireAgain: the first round took longer than the lease's life. What is found
+// afterwards may be the first round's message, whose life is nearly over: only an
+// answer to a new write counts. (Found by the simulator at seed 513944.)
+func TestAcquireAgain(t *testing.T) {
+	t.Parallel()
+	a := &Acquire{Key: testKey, TTL: 20 * time.Second, Margin: 2 * time.Second, Lease: Body{Class: ClassLease, Holder: [16]byte{1}}}
+	run := Result{Outcome: OK, Items: []Item{{Place: Place{Kind: KindRun, Key: Key{Run: testKey.Run}}}}}
+	mine := Result{Outcome: OK, Items: []Item{{Seq: 5, Body: a.Lease}}}
+	at := func(r Result, seconds int) Result {
+		r.Now = time.Duration(seconds) * time.Second
+		return r
+	}
+	confirm := func(in Intent, seconds int) Intent {
+		t.Helper()
+		if in.Verb != ReadLeader || in.Place.Kind != KindCommit {
+			t.Fatalf("verb %d, want a look at the commit", in.Verb)
+		}
+		a.Step(at(found(ClassManifest, 1, 4), seconds))
+		return a.Step(at(run, seconds))
+	}
+	a.Step(at(Result{}, 10))
+	in := confirm(a.Step(at(Result{Outcome: OK, Seq: 5}, 50)), 55)
+	if in.Verb != Wait {
+		t.Fatalf("verb %d, want another round", in.Verb)
+	}
+	a.Step(at(Result{Outcome: OK}, 56))
+	a.Step(at(Result{Outcome: Unknown}, 60))
+	if in = a.Step(at(mine, 60)); in.Verb != Wait {
+		t.Fatalf("verb %d: took the first round's message for the new one", in.Verb)
+	}
+	if in = a.Step(at(Result{Outcome: OK}, 61)); in.Verb != Swap || in.Expect != 5 {
+		t.Fatalf("verb %d expecting %d", in.Verb, in.Expect)
+	}
+	in = confirm(a.Step(at(Result{Outcome: OK, Seq: 9}, 62)), 63)
+	if in.Verb != Done || a.Seq != 9 || a.Since != 61*time.Second {
+		t.Errorf("verb %d, sequence %d, since %v", in.Verb, a.Seq, a.Since)
+	}
+}
