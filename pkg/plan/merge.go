@@ -32,6 +32,7 @@ type Merger struct {
 	local   []uint32
 	prev    *Layout
 	scratch []int64
+	starts  []uint32 // scratch
 	cache   [1 << stepCacheBits]cached
 	seen    [64]seenBox
 }
@@ -205,7 +206,9 @@ func (m *Merger) sane(l *Layout, i int) error {
 // group lists the layout's shards by source. Ranks whose lists are equal share one.
 func (m *Merger) group(l *Layout, r *rankShards) {
 	n := len(m.t.names)
-	start := make([]uint32, n+1)
+	m.starts = slices.Grow(m.starts[:0], n+1)[:n+1]
+	start := m.starts
+	clear(start)
 	sorted, last := true, uint32(0)
 	for _, s := range l.Source {
 		id := m.local[s]
@@ -226,9 +229,10 @@ func (m *Merger) group(l *Layout, r *rankShards) {
 		}
 	}
 	if k := len(m.t.ranks); k > 0 && slices.Equal(m.t.ranks[k-1].start, start) {
-		start = m.t.ranks[k-1].start
+		r.start = m.t.ranks[k-1].start
+		return
 	}
-	r.start = start
+	r.start = slices.Clone(start)
 }
 
 // shards walks the layout's shards and moves each source on to the class that they make.
