@@ -76,7 +76,7 @@ func TestMutationsAreCaught(t *testing.T) {
 		"lease not confirmed":                    {m: Mutation{LeaseUnconfirmed: true}},
 		"lease checked once":                     {m: Mutation{LeaseCheckedOnce: true}, from: 900},
 		"lease not judged by the own clock":      {m: Mutation{ClockIgnored: true}, from: 800},
-		"leases counted before the end":          {m: Mutation{CountBeforeEnd: true}, from: 800},
+		"leases counted before the end":          {m: Mutation{CountBeforeEnd: true}, from: 2500},
 		"purge before lease scan":                {m: Mutation{FreeUncounted: true}},
 		"leases counted at a replica":            {m: Mutation{LeasesFromReplica: true}},
 		"commit confirmed at a replica":          {m: Mutation{CommitFromReplica: true}},
