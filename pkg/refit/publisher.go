@@ -85,6 +85,7 @@ type Publisher struct {
 	mu        sync.Mutex
 	slots     []messages.Slot
 	published []*messages.Publication // what each slot has committed; nil: nothing that stands
+	restoring []*restoration          // of each slot's version; nil: none is under way
 }
 
 // NewPublisher registers the slots and joins the job's run: rank 0 takes it, the others wait for it as for a commit.
@@ -92,7 +93,11 @@ func NewPublisher(ctx context.Context, cfg PublisherConfig) (*Publisher, error) 
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("make publisher: %w", err)
 	}
-	p := &Publisher{cfg: cfg, slots: make([]messages.Slot, len(cfg.Slots)), published: make([]*messages.Publication, len(cfg.Slots)), stop: func() {}}
+	n := len(cfg.Slots)
+	p := &Publisher{
+		cfg: cfg, stop: func() {},
+		slots: make([]messages.Slot, n), published: make([]*messages.Publication, n), restoring: make([]*restoration, n),
+	}
 	for i := range p.slots {
 		p.slots[i].State = "free"
 	}
@@ -104,7 +109,8 @@ func NewPublisher(ctx context.Context, cfg PublisherConfig) (*Publisher, error) 
 	}
 	guarded, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop
-	p.guard.Go(func() { p.keep(guarded) })
+	p.guard.Go(func() { p.keepStatus(guarded) })
+	p.guard.Go(func() { p.keepPublished(guarded) })
 	return p, nil
 }
 
@@ -163,7 +169,7 @@ func (p *Publisher) Memory(ctx context.Context, version uint64) (*rdma.Memory, e
 }
 
 // Publish digests the slot of a version, publishes this rank's part and waits for the commit, which any rank may write.
-// It may be repeated with the same bytes.
+// It may be repeated with the same bytes. A version whose slot still holds another one is refused: see Memory.
 func (p *Publisher) Publish(ctx context.Context, version uint64) (*messages.Manifest, error) {
 	ctx, end := p.underVersion(ctx, version)
 	start := time.Now()
@@ -178,6 +184,9 @@ func (p *Publisher) Publish(ctx context.Context, version uint64) (*messages.Mani
 
 func (p *Publisher) publish(ctx context.Context, version uint64) (*messages.Manifest, error) {
 	i, key := p.slotOf(version), p.Key(version)
+	if held := p.slot(i).Key; !held.IsZero() && held != key {
+		return nil, fmt.Errorf("its slot holds version %d, which was not withdrawn", held.Version)
+	}
 	digests, err := p.digest(ctx, i)
 	if err != nil {
 		return nil, err
@@ -234,17 +243,23 @@ func (p *Publisher) digest(ctx context.Context, slot int) (made *messages.Tiles,
 	return made, err
 }
 
-// Retire withdraws a version and waits until nobody reads it: then its slot is free. It may be repeated.
+// Retire withdraws a version and waits until nobody reads it: then its slot is free, unless it holds another version by
+// now. It may be repeated.
 func (p *Publisher) Retire(ctx context.Context, version uint64) error {
 	i, key := p.slotOf(version), p.Key(version)
-	p.setPublished(i, nil)
-	p.setSlot(ctx, i, messages.Slot{Key: key, State: "retiring"})
+	holds := p.slot(i).Key == key
+	if holds {
+		p.setPublished(i, nil)
+		p.setSlot(ctx, i, messages.Slot{Key: key, State: "retiring"})
+	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.DrainTimeout)
 	defer cancel()
 	if err := p.cfg.Control.Retire(ctx, key, p.cfg.Rank); err != nil {
 		return fmt.Errorf("retire run %d version %d of rank %d: %w", key.Run, version, p.cfg.Rank, err)
 	}
-	p.setSlot(ctx, i, messages.Slot{State: "drained"})
+	if holds {
+		p.setSlot(ctx, i, messages.Slot{State: "drained"})
+	}
 	p.cfg.Logger.Info("drained", "key", key.String(), "slot", i)
 	return nil
 }
@@ -276,52 +291,6 @@ func (p *Publisher) Status() messages.Status {
 	return messages.Status{
 		Role: messages.RolePublisher, Name: p.cfg.Name, Host: p.cfg.Host, Ranks: []int{p.cfg.Rank},
 		Updated: time.Now(), Slots: append([]messages.Slot(nil), p.slots...), Job: p.cfg.Job, Run: p.run.Run,
-	}
-}
-
-func (p *Publisher) setPublished(i int, pub *messages.Publication) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.published[i] = pub
-}
-
-// guardInterval is how often a publisher looks whether the server still has what it committed.
-const guardInterval = 3 * time.Second
-
-// keep renews the status before it expires, and publishes again what the server has lost, until ctx ends.
-func (p *Publisher) keep(ctx context.Context) {
-	look := time.NewTicker(guardInterval)
-	defer look.Stop()
-	renewed := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-look.C:
-		}
-		if time.Since(renewed) >= statusInterval {
-			renewed = time.Now()
-			p.putStatus(ctx)
-		}
-		p.restore(ctx)
-	}
-}
-
-// restore puts back committed versions that the server does not know any more, such as after it came back without data.
-func (p *Publisher) restore(ctx context.Context) {
-	p.mu.Lock()
-	pubs := append([]*messages.Publication(nil), p.published...)
-	p.mu.Unlock()
-	for _, pub := range pubs {
-		if pub == nil {
-			continue
-		}
-		bounded, cancel := context.WithTimeout(ctx, p.cfg.CommitTimeout)
-		err := p.cfg.Control.Restore(bounded, p.run, *pub)
-		cancel()
-		if err != nil && ctx.Err() == nil && !errors.Is(err, messages.ErrRetired) {
-			p.cfg.Logger.Warn("committed version can't be checked or restored", "key", pub.Key.String(), "error", err)
-		}
 	}
 }
 
