@@ -99,15 +99,22 @@ func cells(lo, hi, g int64) (first, last int64) {
 	return lo / g, (hi-1)/g + 1
 }
 
-// Count is the number of tiles of a box (lo0,hi0,lo1,hi1,… in elements); 0 when it is empty, 1 for a 0-d box.
+// Count is the number of tiles of a box (lo0,hi0,lo1,hi1,… in elements); 0 when it is empty, 1 for a 0-d box. Beyond
+// countLimit it is countLimit: boxes of strided shards may be larger than any memory, and nobody has so many digests.
 func Count(grid, box []int64) int {
 	n := int64(1)
 	for d, g := range grid {
 		first, last := cells(box[2*d], box[2*d+1], g)
-		n *= last - first
+		if last == first {
+			return 0
+		}
+		n = min(n, countLimit/(last-first)+1) * (last - first)
 	}
-	return int(n)
+	return int(min(n, countLimit))
 }
+
+// countLimit is small enough for the counts of all shards of a layout to be summed.
+const countLimit = 1 << 40
 
 // Within calls f for each tile of box that lies wholly in [lo, hi), in row-major order, with the tile's index among all
 // tiles of the box and its bounds, which are reused between calls. It stops at f's first error.

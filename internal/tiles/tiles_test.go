@@ -240,3 +240,17 @@ func BenchmarkDigest(b *testing.B) {
 		})
 	}
 }
+
+func TestCountsOfHostileBoxesStayCounts(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 48
+	for ndim := 1; ndim <= maxDims; ndim++ {
+		var grid, box []int64
+		for range ndim {
+			grid, box = append(grid, 1), append(box, 0, most)
+		}
+		if n := Count(grid, box); n != countLimit {
+			t.Errorf("%d dimensions of %d tiles: count %d, want %d", ndim, int64(most), n, int64(countLimit))
+		}
+	}
+}

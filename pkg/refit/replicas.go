@@ -49,16 +49,27 @@ func replicaOf(source string, shards []plan.Shard) replica {
 }
 
 // checkReplicas refuses a version in which two ranks publish different digests for the same box: one of them is wrong,
-// and nobody can say which.
+// and nobody can say which. Ranks that cut a source into other tiles can't be compared.
 func checkReplicas(replicas []replica, d *digests) error {
 	for _, r := range replicas {
-		first := d.of(r.by[0].rank, r.by[0].shard)
-		for _, h := range r.by[1:] {
-			if other := d.of(h.rank, h.shard); first != nil && other != nil && !slices.Equal(first, other) {
-				return as(ReplicaConflict, fmt.Errorf("source %s box %v: ranks %d and %d publish different digests for it",
-					r.source, r.box, r.by[0].rank, h.rank))
+		for i, h := range r.by {
+			for _, before := range r.by[:i] {
+				if !d.comparable(before, h) {
+					continue
+				}
+				if !slices.Equal(d.of(before.rank, before.shard), d.of(h.rank, h.shard)) {
+					return as(ReplicaConflict, fmt.Errorf("source %s box %v: ranks %d and %d publish different digests for it",
+						r.source, r.box, before.rank, h.rank))
+				}
+				break // equal to one is equal to all that it was compared with
 			}
 		}
 	}
 	return nil
+}
+
+// comparable says whether two shards of one box have digests, of the same tiles.
+func (d *digests) comparable(a, b holder) bool {
+	return d.of(a.rank, a.shard) != nil && d.of(b.rank, b.shard) != nil &&
+		slices.Equal(d.index[a.rank][a.shard].Grid, d.index[b.rank][b.shard].Grid)
 }

@@ -280,7 +280,11 @@ func (r *Receiver) planFor(ctx context.Context, s *Staged, v *messages.Version) 
 func (r *Receiver) checkSources(ctx context.Context, s *Staged, v *messages.Version, found *planned) (err error) {
 	_, span := s.cycle.Stage(ctx, tracing.SourcePreparation)
 	defer func() { span.End(err) }()
-	return checkReplicas(found.replicas, found.digests(v))
+	digests := found.digests(v)
+	if err := digests.check(); err != nil {
+		return err
+	}
+	return checkReplicas(found.replicas, digests)
 }
 
 // setUp takes an arena and connects to all ranks.

@@ -42,19 +42,35 @@ type digests struct {
 
 // of is the digests of one shard, nil where the rank publishes none.
 func (d *digests) of(rank, shard int) []uint64 {
-	sums := d.version.Ranks[rank].Tiles
-	if sums == nil || d.index[rank] == nil {
+	sums, rows := d.version.Ranks[rank].Tiles, d.index[rank]
+	if sums == nil || rows == nil {
 		return nil
 	}
-	rows := d.index[rank]
 	end := len(sums.Digests)
 	if shard+1 < len(rows) {
 		end = rows[shard+1].First
 	}
-	if end > len(sums.Digests) || rows[shard].First > end {
-		return nil
-	}
 	return sums.Digests[rows[shard].First:end]
+}
+
+// check refuses digests that are not as many as the layout has tiles: they would be taken for those of other tiles, or
+// leave tiles unverified that their publisher meant to be.
+func (d *digests) check() error {
+	for rank := range d.version.Ranks {
+		sums := d.version.Ranks[rank].Tiles
+		if sums == nil {
+			continue
+		}
+		want := 0
+		if rows := d.index[rank]; len(rows) > 0 {
+			last := &rows[len(rows)-1]
+			want = last.First + tiles.Count(last.Grid, last.Box)
+		}
+		if len(sums.Digests) != want {
+			return as(Torn, fmt.Errorf("rank %d publishes %d tile digests, its layout has %d tiles", rank, len(sums.Digests), want))
+		}
+	}
+	return nil
 }
 
 // verifier compares what was read with what was published.
