@@ -30,20 +30,24 @@ type Trainer struct {
 	Logger    *slog.Logger
 }
 
-// Run publishes versions 1, 2, … and then keeps the last ones readable until ctx ends. When ctx ends it withdraws what it
-// still serves and waits for the readers, within leave.
+// Run publishes versions 1, 2, … and then keeps the last ones readable until ctx ends. When ctx ends, or a version failed,
+// it withdraws what it still serves and waits for the readers, within leave.
 func (t *Trainer) Run(ctx context.Context, leave time.Duration) error {
 	err := t.steps(ctx)
 	if err == nil {
 		t.Logger.Info("all versions published; the last ones stay readable until this process is stopped")
 		<-ctx.Done()
 	}
-	if err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leave)
 	defer cancel()
-	return t.withdraw(last)
+	left := t.withdraw(last)
+	if err == nil || errors.Is(err, context.Canceled) {
+		return left
+	}
+	if left != nil {
+		t.Logger.Warn("not everything was withdrawn", "error", left)
+	}
+	return err
 }
 
 func (t *Trainer) steps(ctx context.Context) error {

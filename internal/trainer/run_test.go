@@ -109,6 +109,19 @@ func TestTrainerPublishesAndWithdraws(t *testing.T) {
 	}
 }
 
+// TestTrainerThatFailsWithdraws has a trainer give up, for want of receivers: nobody may go on reading from a process that ends.
+func TestTrainerThatFailsWithdraws(t *testing.T) {
+	t.Parallel()
+	tr := lone(t, Steps{Versions: 3, AwaitReceivers: 1, AwaitTimeout: time.Millisecond})
+	ctx := natstest.Context(t, patience)
+	if err := tr.Run(ctx, patience); err == nil || !strings.Contains(err.Error(), "wait for receivers") {
+		t.Fatalf("got %v", err)
+	}
+	if key, found, err := tr.Control.Newest(ctx); found || err != nil {
+		t.Errorf("version %s stands although its trainer has left: %v", key, err)
+	}
+}
+
 // TestSecondLifeGoesOn has a rank die without a word while its version stands. The next life withdraws what nobody can read
 // any more, and goes on with the version after it.
 func TestSecondLifeGoesOn(t *testing.T) {

@@ -51,7 +51,7 @@ var Policies = []Policy{
 	{PlanRefused, "the capture and the published layouts do not fit each other", "nothing", false},
 	{LeaseLost, "the claim on the version expired or was taken away", "nothing: bytes read since can't be trusted", true},
 	{Gone, "the version was withdrawn before it was staged", "nothing", false},
-	{Torn, "what a rank published contradicts the manifest", "nothing", false},
+	{Torn, "what a rank published contradicts the manifest, or can't be read", "nothing", false},
 	{Superseded, "a newer version was applied or is wanted instead", "nothing", false},
 	{Deadline, "no batch ended within the progress deadline", "as a lost source", true},
 	{NoRoom, "memory, shared memory or disk is short", "nothing", true},

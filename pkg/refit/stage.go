@@ -215,6 +215,9 @@ func controlError(what string, err error) error {
 		{context.Canceled, Cancelled},
 		{messages.ErrLeaseLost, LeaseLost},
 		{messages.ErrContradiction, Torn},
+		{messages.ErrMalformed, Torn}, // what is stored once is no better the next time
+		{messages.ErrSchema, Torn},
+		{messages.ErrLimit, Torn},
 		{messages.ErrRetired, Gone},
 		{messages.ErrNotCommitted, Gone},
 		{messages.ErrAbandoned, Gone},

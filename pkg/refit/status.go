@@ -11,9 +11,6 @@ import (
 // maxSkipped is how many skipped versions a status names.
 const maxSkipped = 32
 
-// maxFailureText bounds the text of a failure in a status, in bytes.
-const maxFailureText = 2000
-
 func (r *Receiver) firstStatus() messages.Status {
 	return messages.Status{
 		Role: messages.RoleReceiver, Name: r.cfg.Name, Host: r.cfg.Host, Ranks: r.ranks(),
@@ -47,7 +44,7 @@ func (r *Receiver) noteFailure(f *Failure) {
 	r.cfg.Metrics.Failure(r.cfg.Model, string(f.Class))
 	r.note(func(s *messages.Status) {
 		s.Staging, s.StageState = messages.Key{}, ""
-		s.Failure = &messages.Failure{Class: string(f.Class), Text: text[:min(len(text), maxFailureText)], Key: f.Key, At: time.Now()}
+		s.Failure = &messages.Failure{Class: string(f.Class), Text: text, Key: f.Key, At: time.Now()}
 	})
 }
 
