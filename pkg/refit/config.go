@@ -33,7 +33,7 @@ type ReceiverConfig struct {
 
 	AllowNarrowing []string      // globs of parameters that may lose precision by a cast
 	Costs          plan.Costs    // of the transports, for the choice of read shapes; default plan.CostsStrided
-	StagingBytes   int64         // memory beyond the arenas; default 256 MiB
+	StagingBytes   int64         // memory beyond the arenas, and 16 MiB for the edges of slices; 1 MiB at least, default 256
 	Lanes          int           // batches in flight for each source rank; default 2
 	Workers        int           // batches verified and transformed at once; default the number of cores
 	VerifyFloor    float64       // share of the staged bytes that must be verified, in [0, 1]; default 0

@@ -198,13 +198,17 @@ func appendStrided(all []rdma.Segment, s rdma.Segment, shape, src, dst []int64) 
 	return all
 }
 
-// equalBoxes compares two strided boxes of one shape, element by element where neither is contiguous.
+// equalBoxes compares two strided boxes of one shape: rows where they lie in one piece, else element by element.
 func equalBoxes(a []byte, aoff int64, astride []int64, b []byte, boff int64, bstride, shape []int64, elsize int64) (bool, error) {
 	if aoff < 0 || boff < 0 || aoff+elsize > int64(len(a)) || boff+elsize > int64(len(b)) {
 		return false, fmt.Errorf("compare boxes: element at %d and %d outside of %d and %d bytes", aoff, boff, len(a), len(b))
 	}
 	if len(shape) == 0 {
 		return bytes.Equal(a[aoff:aoff+elsize], b[boff:boff+elsize]), nil
+	}
+	if row := shape[0] * elsize; len(shape) == 1 && astride[0] == elsize && bstride[0] == elsize &&
+		row <= int64(len(a))-aoff && row <= int64(len(b))-boff {
+		return bytes.Equal(a[aoff:aoff+row], b[boff:boff+row]), nil
 	}
 	for range shape[0] {
 		same, err := equalBoxes(a, aoff, astride[1:], b, boff, bstride[1:], shape[1:], elsize)
