@@ -41,7 +41,8 @@ func start(t *testing.T, name, program string, args ...string) *process {
 func startWith(t *testing.T, name string, environ []string, program string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, name: name, cmd: exec.Command(filepath.Join(built.bin, program), args...), done: make(chan struct{})}
-	p.cmd.Env = append(p.cmd.Environ(), environ...)
+	// The race detector would have each program sleep for a second when it ends.
+	p.cmd.Env = append(append(p.cmd.Environ(), "GORACE=atexit_sleep_ms=0"), environ...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
