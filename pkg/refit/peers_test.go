@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/rdmatest"
 )
 
 // deafFirst is a transport whose first connection never ends a read unless it is aborted.
@@ -61,4 +64,48 @@ func TestAStalledConnectionIsReplaced(t *testing.T) {
 	if stats.Retries == 0 {
 		t.Error("nothing was read again")
 	}
+}
+
+// TestARankThatFailedIsLeftToItsReplicas brings the same batch in twice: the rank that failed the first is not asked again.
+func TestARankThatFailedIsLeftToItsReplicas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 3, replicated: true})
+	var hits atomic.Int32
+	r := w.faulty(rdmatest.Fault{Kind: rdmatest.Reset, Rank: 1, Injected: func(int, rdma.Segment, int64) { hits.Add(1) }})
+	v, err := w.control.Assemble(w.ctx, w.publish(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, _, err := r.plans.get(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot, err := r.arenas.Acquire()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &pull{r: r, version: v, slot: slot, checks: newVerifier(v, found), cpu: make(chan struct{}, 1)}
+	queue := queuesOf(found.plan)[1]
+	if len(queue) == 0 {
+		t.Fatal("nothing is planned from rank 1")
+	}
+	for range 2 {
+		if err := u.batch(w.ctx, found.plan, queue[0], nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := u.sums.retries.Load(); n != 2 {
+		t.Errorf("%d retries, want 2: the same rank again, and the replicas; then the replicas at once", n)
+	}
+	if n, once := hits.Load(), int32(len(segmentsByMemory(u, found.plan, queue[0]))); n != 2*once {
+		t.Errorf("rank 1 was read %d times, want two attempts of %d reads", n, once)
+	}
+}
+
+func segmentsByMemory(u *pull, p *plan.Plan, i int) map[*rdma.Memory]bool {
+	found := map[*rdma.Memory]bool{}
+	for s := range p.Segments(i) {
+		found[u.memory(s.Dest, nil)] = true
+	}
+	return found
 }

@@ -37,6 +37,7 @@ type pull struct {
 
 	mu      sync.Mutex
 	givenUp map[*rdma.Memory]bool // transfers into it never ended
+	suspect map[int]bool          // ranks from which a batch could not be had: their replicas are asked first
 }
 
 // sums counts what a pull did. All are bytes but the last.
@@ -100,29 +101,64 @@ func (u *pull) reportRank(rank, lanes int, moved *atomic.Int64) func(error) {
 }
 
 // batch brings one batch in: from its rank, once more from there where that may help, then from other ranks that hold
-// the same boxes. avoid names the ranks that failed already.
+// the same boxes. avoid names the ranks that failed already. Of a rank that failed once, replicas are asked first: each of
+// its batches would cost two deadlines otherwise.
 func (u *pull) batch(ctx context.Context, p *plan.Plan, i int, avoid []int) error {
+	rank := p.Batch(i).Rank
+	if u.isSuspect(rank) {
+		if other, err := u.reroute(p, i, avoid); err == nil {
+			return u.batches(ctx, other, append(slices.Clone(avoid), rank))
+		}
+	}
 	err := u.attempt(ctx, p, i)
 	if retriable(ctx, err) {
-		u.retry(p.Batch(i).Rank, err, "again")
+		u.retry(rank, err, "again")
 		err = u.attempt(ctx, p, i)
 	}
 	if !retriable(ctx, err) {
 		return err
 	}
-	rank := p.Batch(i).Rank
-	avoid = append(slices.Clone(avoid), rank)
-	other, rerr := p.Reroute(i, func(r int) bool { return slices.Contains(avoid, r) })
+	u.makeSuspect(rank)
+	other, rerr := u.reroute(p, i, avoid)
 	if rerr != nil {
 		return fmt.Errorf("%w; and no other rank can stand in: %w", err, rerr)
 	}
 	u.retry(rank, err, "from replicas")
-	for j := range other.Batches() {
-		if err := u.batch(ctx, other, j, avoid); err != nil {
+	return u.batches(ctx, other, append(slices.Clone(avoid), rank))
+}
+
+// reroute plans a batch anew for ranks that have not failed it; those that are not suspect at all come first.
+func (u *pull) reroute(p *plan.Plan, i int, avoid []int) (*plan.Plan, error) {
+	failed := func(r int) bool { return r == p.Batch(i).Rank || slices.Contains(avoid, r) }
+	if other, err := p.Reroute(i, func(r int) bool { return failed(r) || u.isSuspect(r) }); err == nil {
+		return other, nil
+	}
+	return p.Reroute(i, failed)
+}
+
+// batches brings all batches of a plan in, one after the other.
+func (u *pull) batches(ctx context.Context, p *plan.Plan, avoid []int) error {
+	for i := range p.Batches() {
+		if err := u.batch(ctx, p, i, avoid); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (u *pull) isSuspect(rank int) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.suspect[rank]
+}
+
+func (u *pull) makeSuspect(rank int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.suspect == nil {
+		u.suspect = map[int]bool{}
+	}
+	u.suspect[rank] = true
 }
 
 // retriable says whether another attempt could end better: the source or the way to it failed, and nobody has given up.
