@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -47,7 +46,7 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = js.CreateStream(context.Background(), jetstream.StreamConfig{Name: "REFIT_other", Subjects: []string{"refit.other.>"}, Storage: jetstream.MemoryStorage})
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "REFIT_other", Subjects: []string{"refit.other.>"}, Storage: jetstream.MemoryStorage})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,6 +198,8 @@ func TestUsersSee(t *testing.T) {
 }
 
 // enlarge gives every parameter of a capture more rows than any machine has room for.
+//
+//nolint:errcheck // a capture of another shape than the one made above should panic here
 func enlarge(c map[string]any) {
 	for _, each := range c["cases"].([]any) {
 		for _, p := range each.(map[string]any)["params"].([]any) {

@@ -44,7 +44,7 @@ func freePort(t *testing.T) string {
 // arenaFolder makes a folder in shared memory that ends with the test.
 func arenaFolder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "drydock-integration-")
+	dir, err := os.MkdirTemp("/dev/shm", "drydock-integration-") //nolint:usetesting // arenas want shared memory, not the disk
 	if err != nil {
 		t.Skipf("no shared memory: %v", err)
 	}

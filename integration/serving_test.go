@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/drydock-rl/drydock/internal/proof"
 	"github.com/drydock-rl/drydock/internal/safetensors"
@@ -156,10 +157,7 @@ func (w *world) unread(version uint64) {
 }
 
 // leave stops publishers that nobody reads from.
-func leave(t interface {
-	Helper()
-	Errorf(string, ...any)
-}, publishers ...*process) {
+func leave(t *testing.T, publishers ...*process) {
 	t.Helper()
 	for _, p := range publishers {
 		if code := p.stop(); code != 0 {
