@@ -167,8 +167,15 @@ func TestValidate(t *testing.T) {
 func TestSizesRoundDown(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ got, want string }{
-		{size(0), "0 B"}, {size(999), "999 B"}, {size(1500), "1.5 kB"}, {size(2_500_000), "2.5 MB"}, {size(3_000_000_000), "3.00 GB"},
-		{percent(0, 0), "–"}, {percent(9999, 10000), "99.9 %"}, {percent(5, 5), "100.0 %"}, {percent(1, 3), "33.3 %"},
+		{size(0), "0 B"},
+		{size(999), "999 B"},
+		{size(1500), "1.5 kB"},
+		{size(2_500_000), "2.5 MB"},
+		{size(3_000_000_000), "3.00 GB"},
+		{percent(0, 0), "–"},
+		{percent(9999, 10000), "99.9 %"},
+		{percent(5, 5), "100.0 %"},
+		{percent(1, 3), "33.3 %"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, expected %q", c.got, c.want)
