@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/refit/arena"
 	"github.com/drydock-rl/drydock/pkg/tracing"
 )
 
@@ -93,20 +94,34 @@ func (r *Receiver) install(ctx context.Context, s *Staged) (report Report, err e
 	defer func() { span.End(err) }()
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.InstallTimeout)
 	defer cancel()
-	report, err = r.cfg.Installer.Install(ctx, Installation{
-		Model: r.cfg.Model, Key: s.key, Dir: s.slot.Dir(), Ranks: r.ranks(), Files: s.Files(),
-	})
-	if err != nil {
+	if report, err = r.cfg.Installer.Install(ctx, r.installation(s.key, s.slot)); err != nil {
 		return report, installError(err)
 	}
 	if _, err := r.arenas.Flip(s.slot); err != nil {
-		return report, as(InstallRefused, err)
+		return report, as(InstallRefused, errors.Join(err, r.reinstall(ctx)))
 	}
 	span.AddBytes(s.stats.Staged)
 	r.mu.Lock()
 	r.serving, r.before = s.key, s.cycle.SpanContext()
 	r.mu.Unlock()
 	return report, nil
+}
+
+// installation is what an installer is told of a version in a slot.
+func (r *Receiver) installation(key messages.Key, slot *arena.Slot) Installation {
+	return Installation{Model: r.cfg.Model, Key: key, Dir: slot.Dir(), Ranks: r.ranks(), Files: r.files(slot)}
+}
+
+// reinstall brings the engine back to what serves by name, when the name could not be flipped after the engine's install.
+func (r *Receiver) reinstall(ctx context.Context) error {
+	serving, slot := r.Serving(), r.arenas.Serving()
+	if slot == nil {
+		return nil // there is nothing to go back to
+	}
+	if _, err := r.cfg.Installer.Install(ctx, r.installation(serving, slot)); err != nil {
+		return fmt.Errorf("bring the engine back to %s: %w", serving, err)
+	}
+	return nil
 }
 
 // mayApply takes a last look at what may have happened since the version was staged.

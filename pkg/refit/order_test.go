@@ -3,10 +3,12 @@ package refit
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/rdmatest"
 )
@@ -45,6 +47,31 @@ func TestVersionsAppliedAtOnceNeverGoBackwards(t *testing.T) {
 		t.Error(err)
 	}
 	w.serves(r, 2)
+}
+
+func TestTheEngineGoesBackWhenTheNameCannotBeFlipped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 1})
+	var engine messages.Key
+	r := w.receiver(func(c *ReceiverConfig) {
+		c.Installer = InstallerFunc(func(_ context.Context, in Installation) (Report, error) { engine = in.Key; return Report{}, nil })
+	})
+	w.refit(r, w.publish(1))
+	inTheWay := filepath.Join(r.ArenaRoot(), "current.next", "file")
+	if err := os.MkdirAll(inTheWay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s, err := r.Stage(w.ctx, w.publish(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Apply(w.ctx, s); ClassOf(err) != InstallRefused {
+		t.Errorf("class %s: %v", ClassOf(err), err)
+	}
+	if engine.Version != 1 {
+		t.Errorf("the engine is on %s, by name 1 serves", engine)
+	}
+	w.serves(r, 1)
 }
 
 func TestNothingIsAppliedAfterClose(t *testing.T) {

@@ -274,6 +274,7 @@ func (u *pull) memory(dest int, staging *rdma.Memory) *rdma.Memory {
 
 // transfer reads from one rank into one or more memories, and waits for the end of all of it.
 func (u *pull) transfer(ctx context.Context, rank int, segments map[*rdma.Memory][]rdma.Segment) error {
+	given := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, u.r.cfg.Stall, &stallError{rank, u.r.cfg.Stall})
 	defer cancel()
 	conn, _, err := u.r.peers.get(ctx, u.version, rank)
@@ -292,7 +293,7 @@ func (u *pull) transfer(ctx context.Context, rank int, segments map[*rdma.Memory
 	for m, t := range posted {
 		err = errors.Join(err, u.await(ctx, t, m))
 	}
-	if err != nil && rdma.KindOf(err) != rdma.ErrRefused {
+	if err != nil && given.Err() == nil && rdma.KindOf(err) != rdma.ErrRefused {
 		u.r.peers.drop(rank, conn)
 	}
 	return err

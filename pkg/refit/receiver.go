@@ -134,6 +134,15 @@ func (r *Receiver) ranks() []int {
 	return ranks
 }
 
+// files lists the files of a slot, in the order of the destinations.
+func (r *Receiver) files(slot *arena.Slot) []string {
+	files := make([]string, len(r.cfg.Dests))
+	for i := range files {
+		files[i] = slot.Path(i)
+	}
+	return files
+}
+
 // connectAll reaches every rank that a plan reads from, all at once, and counts the transports taken.
 func (r *Receiver) connectAll(ctx context.Context, v *messages.Version, p *plan.Plan) (map[string]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Stall)

@@ -56,13 +56,7 @@ func (s *Staged) Key() messages.Key { return s.key }
 func (s *Staged) Stats() Stats { return s.stats }
 
 // Files lists the arena files of the receiver's ranks, in the order of its destinations.
-func (s *Staged) Files() []string {
-	files := make([]string, len(s.r.cfg.Dests))
-	for i := range files {
-		files[i] = s.slot.Path(i)
-	}
-	return files
-}
+func (s *Staged) Files() []string { return s.r.files(s.slot) }
 
 // Stage brings exactly the version key into an arena that nothing serves from. On error nothing that serves has
 // changed, and the error is a *Failure. A context that carries a remote span of the version's trace makes the cycle
