@@ -2,12 +2,9 @@ package refit
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -100,86 +97,6 @@ func (u *pull) reportRank(rank, lanes int, moved *atomic.Int64) func(error) {
 	}
 }
 
-// batch brings one batch in: from its rank, once more from there where that may help, then from other ranks that hold
-// the same boxes. avoid names the ranks that failed already. Of a rank that failed once, replicas are asked first: each of
-// its batches would cost two deadlines otherwise.
-func (u *pull) batch(ctx context.Context, p *plan.Plan, i int, avoid []int) error {
-	rank := p.Batch(i).Rank
-	if u.isSuspect(rank) {
-		if other, err := u.reroute(p, i, avoid); err == nil {
-			return u.batches(ctx, other, append(slices.Clone(avoid), rank))
-		}
-	}
-	err := u.attempt(ctx, p, i)
-	if retriable(ctx, err) {
-		u.retry(rank, err, "again")
-		err = u.attempt(ctx, p, i)
-	}
-	if !retriable(ctx, err) {
-		return err
-	}
-	u.makeSuspect(rank)
-	other, rerr := u.reroute(p, i, avoid)
-	if rerr != nil {
-		return fmt.Errorf("%w; and no other rank can stand in: %w", err, rerr)
-	}
-	u.retry(rank, err, "from replicas")
-	return u.batches(ctx, other, append(slices.Clone(avoid), rank))
-}
-
-// reroute plans a batch anew for ranks that have not failed it; those that are not suspect at all come first.
-func (u *pull) reroute(p *plan.Plan, i int, avoid []int) (*plan.Plan, error) {
-	failed := func(r int) bool { return r == p.Batch(i).Rank || slices.Contains(avoid, r) }
-	if other, err := p.Reroute(i, func(r int) bool { return failed(r) || u.isSuspect(r) }); err == nil {
-		return other, nil
-	}
-	return p.Reroute(i, failed)
-}
-
-// batches brings all batches of a plan in, one after the other.
-func (u *pull) batches(ctx context.Context, p *plan.Plan, avoid []int) error {
-	for i := range p.Batches() {
-		if err := u.batch(ctx, p, i, avoid); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (u *pull) isSuspect(rank int) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.suspect[rank]
-}
-
-func (u *pull) makeSuspect(rank int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.suspect == nil {
-		u.suspect = map[int]bool{}
-	}
-	u.suspect[rank] = true
-}
-
-// retriable says whether another attempt could end better: the source or the way to it failed, and nobody has given up.
-func retriable(ctx context.Context, err error) bool {
-	if err == nil || ctx.Err() != nil || errors.Is(err, errNeverEnded) {
-		return false
-	}
-	switch classOf(err) {
-	case SourceLost, CorruptTile, Deadline:
-		return true
-	}
-	return false
-}
-
-func (u *pull) retry(rank int, err error, how string) {
-	u.sums.retries.Add(1)
-	u.r.cfg.Metrics.Retry(u.r.cfg.Model, string(classOf(err)))
-	u.wire.Event(tracing.EventRetry, tracing.AttrSource.Int(rank))
-	u.r.cfg.Logger.Warn("batch is read "+how, "rank", rank, "key", u.version.Manifest.Key.String(), "error", err)
-}
-
 // attempt reads, verifies and transforms one batch, once.
 func (u *pull) attempt(ctx context.Context, p *plan.Plan, i int) error {
 	if p.Batch(i).Staging == 0 {
@@ -201,32 +118,6 @@ func (u *pull) withMemory(ctx context.Context, ring *ring, f func(*rdma.Memory) 
 		ring.release(m)
 	}
 	return err
-}
-
-// giveUp notes that a transfer may write to m at any time from now on.
-func (u *pull) giveUp(m *rdma.Memory) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.givenUp == nil {
-		u.givenUp = map[*rdma.Memory]bool{}
-	}
-	u.givenUp[m] = true
-}
-
-func (u *pull) isGivenUp(m *rdma.Memory) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.givenUp[m]
-}
-
-// arenaGivenUp says whether a transfer may still write to the slot.
-func (u *pull) arenaGivenUp() bool {
-	for i := range u.r.cfg.Dests {
-		if u.isGivenUp(u.slot.Memory(i)) {
-			return true
-		}
-	}
-	return false
 }
 
 // into reads a batch into the arenas or into staging, verifies it, and moves it out of staging.
@@ -271,76 +162,6 @@ func (u *pull) memory(dest int, staging *rdma.Memory) *rdma.Memory {
 	}
 	return u.slot.Memory(dest)
 }
-
-// transfer reads from one rank into one or more memories, and waits for the end of all of it.
-func (u *pull) transfer(ctx context.Context, rank int, segments map[*rdma.Memory][]rdma.Segment) error {
-	given := ctx
-	ctx, cancel := context.WithTimeoutCause(ctx, u.r.cfg.Stall, &stallError{rank, u.r.cfg.Stall})
-	defer cancel()
-	conn, _, err := u.r.peers.get(ctx, u.version, rank)
-	if err != nil {
-		return because(ctx, err)
-	}
-	posted := map[*rdma.Memory]rdma.Transfer{}
-	for m, segs := range segments {
-		t, rerr := conn.Read(m, segs)
-		if rerr != nil {
-			err = rerr
-			break
-		}
-		posted[m] = t
-	}
-	for m, t := range posted {
-		err = errors.Join(err, u.await(ctx, t, m))
-	}
-	if err != nil && given.Err() == nil && rdma.KindOf(err) != rdma.ErrRefused {
-		u.r.peers.drop(rank, conn)
-	}
-	return err
-}
-
-// errNeverEnded marks a transfer that reached no terminal state. Its destination is given up.
-var errNeverEnded = errors.New("the transfer has not ended, and may still write")
-
-// abortGrace is how long an aborted transfer may take to end before its memory is given up.
-const abortGrace = 10 * time.Second
-
-// await waits for the terminal state of a transfer into m, always: memory is free to use only then.
-func (u *pull) await(ctx context.Context, t rdma.Transfer, m *rdma.Memory) error {
-	err := t.Wait(ctx)
-	end := err
-	if err != nil && ctx.Err() != nil {
-		t.Abort()
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
-		defer cancel()
-		end, err = t.Wait(grace), because(ctx, err)
-	}
-	if end != nil && (rdma.KindOf(end) == 0 || rdma.KindOf(end) == rdma.ErrQuarantined) {
-		u.giveUp(m)
-		return fmt.Errorf("%w: %w", err, errNeverEnded)
-	}
-	return err
-}
-
-// because tells why the context ended instead of that it did.
-func because(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil && ctx.Err() != nil {
-		return cause
-	}
-	return err
-}
-
-// stallError is the cause of a batch's deadline.
-type stallError struct {
-	rank  int
-	limit time.Duration
-}
-
-func (e *stallError) Error() string {
-	return fmt.Sprintf("read from rank %d: no batch ended within %v", e.rank, e.limit)
-}
-
-func (e *stallError) Unwrap() error { return context.DeadlineExceeded }
 
 // finish verifies what a batch brought and moves it out of staging.
 func (u *pull) finish(ctx context.Context, p *plan.Plan, i int, staging *rdma.Memory, t *tally) error {
