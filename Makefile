@@ -92,6 +92,24 @@ cover: ## test coverage by package, and .cache/cover.html
 	@$(GO) tool cover -html=$(CACHE)/cover.out -o $(CACHE)/cover.html
 	@$(GO) tool cover -func=$(CACHE)/cover.out | tail -1
 
+##@ Check for longer
+
+.PHONY: sim
+sim: ## random schedules of the protocol's machines against a store that loses, delays and lies (SCHEDULES=100000)
+	$(GO) test ./pkg/messages/internal/simulator -run RandomSchedules -schedules $(or $(SCHEDULES),100000) -timeout 2h
+
+.PHONY: chaos
+chaos: ## kill, partition and restart real servers under refits (CHAOS=5m)
+	$(GO) test ./pkg/messages -run 'Chaos|Flat' -chaos $(or $(CHAOS),5m) -timeout 2h
+
+.PHONY: flips
+flips: ## flip 10,000 bits on the way, over every transport, and find each
+	$(GO) test ./internal/rdmabench -run Flip -args -flips 10000
+
+.PHONY: soak-nixl
+soak-nixl: nixl ## a minute of NIXL under collector, preemption and profiler
+	DRYDOCK_REQUIRE_NIXL=1 $(GO) test ./pkg/rdma/nixl -run Soak -args -soak 60s
+
 ##@ Check against other software, fetched into .cache
 
 .PHONY: nixl
@@ -127,6 +145,10 @@ bench-go: $(TOOLS)/benchstat ## the Go benchmarks that match BENCH (all), beside
 .PHONY: bench-plan
 bench-plan: ## plan models of the size of Qwen3-30B-A3B and Kimi-K2, beside the reference planner's figures
 	$(GO) run ./internal/oracle bench-plan $(ARGS)
+
+.PHONY: bench-control
+bench-control: ## from the last rank's publish to all tables decoded, beside the server's own round trips
+	$(GO) test ./pkg/messages -run '^$$' -bench Assemble
 
 ##@ Tools
 
