@@ -15,7 +15,7 @@ import (
 // manifest and against itself. A receiver acquires its lease first: what was assembled
 // before may have been withdrawn since.
 func (c *Control) Assemble(ctx context.Context, key Key) (v *Version, err error) {
-	ctx, span := c.span(ctx, "receive", "receive", c.subj.commit(key), trace.SpanKindClient, key)
+	ctx, span := c.span(ctx, "receive", "receive", commitTemplate, c.subj.commit(key), trace.SpanKindClient, key)
 	defer func() { endSpan(span, err) }()
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 // deadline of its own, since ranks finish their step when they do.
 func (c *Control) Commit(ctx context.Context, key Key, world int) (m *Manifest, err error) {
 	subject := c.subj.commit(key)
-	ctx, span := c.span(ctx, "commit", "send", subject, trace.SpanKindProducer, key)
+	ctx, span := c.span(ctx, "commit", "send", commitTemplate, subject, trace.SpanKindProducer, key)
 	defer func() { endSpan(span, err) }()
 	if err := checkWorld(manifestSchema, key, world); err != nil {
 		return nil, fmt.Errorf("commit version %s: %w", key, err)

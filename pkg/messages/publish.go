@@ -20,7 +20,7 @@ import (
 // can only be abandoned then.
 func (c *Control) Publish(ctx context.Context, p Publication) (err error) {
 	subject := c.subj.table(p.Key, p.Rank)
-	ctx, span := c.span(ctx, "publish", "send", subject, trace.SpanKindProducer, p.Key)
+	ctx, span := c.span(ctx, "publish", "send", tableTemplate, subject, trace.SpanKindProducer, p.Key)
 	defer func() { endSpan(span, err) }()
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()

@@ -51,13 +51,20 @@ func remote(ctx context.Context, headers map[string]string) context.Context {
 	return traceContext.Extract(ctx, propagation.MapCarrier(headers))
 }
 
+// Templates of destinations: spans are named by them, so that their names are few.
+const (
+	tableTemplate  = "refit.{model}.v.{run}.{version}.t.{rank}"
+	commitTemplate = "refit.{model}.c.{run}.{version}"
+)
+
 // span starts a messaging span as the OpenTelemetry conventions for messaging name it.
-func (c *Control) span(ctx context.Context, op, opType, destination string, kind trace.SpanKind, key Key) (context.Context, trace.Span) {
-	return c.tracer.Start(ctx, op+" "+destination, trace.WithSpanKind(kind), trace.WithAttributes(
+func (c *Control) span(ctx context.Context, op, opType, template, destination string, kind trace.SpanKind, key Key) (context.Context, trace.Span) {
+	return c.tracer.Start(ctx, op+" "+template, trace.WithSpanKind(kind), trace.WithAttributes(
 		attribute.String("messaging.system", "nats"),
 		attribute.String("messaging.operation.name", op),
 		attribute.String("messaging.operation.type", opType),
 		attribute.String("messaging.destination.name", destination),
+		attribute.String("messaging.destination.template", template),
 		attribute.String("drydock.model", c.cfg.Model),
 		attribute.Int64("drydock.run", int64(key.Run)),
 		attribute.Int64("drydock.version", int64(key.Version)),
