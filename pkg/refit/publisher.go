@@ -224,6 +224,11 @@ func (p *Publisher) commit(ctx context.Context, key messages.Key) (*messages.Man
 	}
 	reason := fmt.Sprintf("rank %d waited %v: %v", p.cfg.Rank, p.cfg.CommitTimeout, err)
 	abandoned := p.cfg.Control.Abandon(ctx, key, reason[:min(len(reason), maxReason)])
+	if errors.Is(abandoned, messages.ErrConflict) { // a commit was faster: confirm it
+		bounded, cancel := context.WithTimeout(ctx, p.cfg.CommitTimeout)
+		defer cancel()
+		return p.cfg.Control.Commit(bounded, key, p.cfg.World)
+	}
 	return nil, errors.Join(fmt.Errorf("no commit within %v: %w", p.cfg.CommitTimeout, err), abandoned)
 }
 

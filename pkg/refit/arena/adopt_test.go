@@ -42,6 +42,24 @@ func TestWhatServesIsNotWrittenWhenParametersAreRenamed(t *testing.T) {
 	}
 }
 
+func TestWhatServesIsKnownHoweverTheLinkIsSpelt(t *testing.T) {
+	t.Parallel()
+	s := reopened(t, func(c *Config) {
+		link := filepath.Join(c.Root, "current")
+		target, err := filepath.EvalSymlinks(link)
+		if err == nil {
+			err = errors.Join(os.Remove(link), os.Symlink(target, link)) // absolute now, as an operator may have made it
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	s.Release(stage(t, s, 2))
+	if f := readCurrent(t, s, "rank-0.safetensors"); f.Metadata[MetaVersion] != "1" {
+		t.Fatalf("what serves was written: labels %v", f.Metadata)
+	}
+}
+
 func TestFilesOfRanksThatAreGoneAreNotLeftBeside(t *testing.T) {
 	t.Parallel()
 	s := reopened(t, func(c *Config) { c.Ranks = c.Ranks[:1] })

@@ -9,7 +9,8 @@
 //	<root>/slot-1/rank-1.safetensors
 //	<root>/slot-2/…                 staged into, or the version that served before
 //
-// A Slot is one such set of files: one version of all ranks. Readers open <root>/current/rank-<r>.safetensors.
+// A Slot is one such set of files: one version of all ranks. Readers open <root>/current/rank-<r>.safetensors. Whoever opens
+// more than one file resolves `current` once, and opens them in the folder that it led to: it may lead elsewhere in between.
 //
 // The laws of this package:
 //

@@ -95,7 +95,7 @@ func (s *Set) own() error {
 // adopt maps the slots that are there and fit, and removes the others. One that serves with another layout goes on
 // serving until the first flip.
 func (s *Set) adopt() error {
-	current, _ := os.Readlink(s.link())
+	current, _ := os.Stat(s.link()) // nil where it leads nowhere
 	dirs, err := filepath.Glob(filepath.Join(s.root, "slot-*"))
 	if err != nil {
 		return err
@@ -106,7 +106,8 @@ func (s *Set) adopt() error {
 			continue
 		}
 		s.next = max(s.next, n+1)
-		serves := filepath.Base(dir) == current
+		found, err := os.Stat(dir)
+		serves := err == nil && os.SameFile(found, current) // however the link is spelt
 		slot, err := adoptSlot(dir, s.files)
 		if err == nil && serves && slot.holds.IsZero() {
 			err = errors.New("it has the sizes of this layout, but not its label")
