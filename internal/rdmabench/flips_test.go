@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -44,6 +45,9 @@ func newFlipRig(t *testing.T, open func(listen string) (rdma.Transport, error), 
 		t.Fatal(err)
 	}
 	source, err := open("127.0.0.1:0")
+	if err != nil && os.Getenv("DRYDOCK_REQUIRE_NIXL") == "1" {
+		t.Fatal(err)
+	}
 	if err != nil {
 		t.Skip(err)
 	}

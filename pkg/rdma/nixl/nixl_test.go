@@ -37,7 +37,10 @@ func library(t testing.TB) *Library {
 	t.Helper()
 	path := findLibrary()
 	if path == "" {
-		t.Skip("no NIXL library: run scripts/fetch-nixl.sh, or set DRYDOCK_NIXL_LIB")
+		if os.Getenv("DRYDOCK_REQUIRE_NIXL") == "1" {
+			t.Fatal("DRYDOCK_REQUIRE_NIXL=1 and no NIXL library: run make nixl, or set DRYDOCK_NIXL_LIB")
+		}
+		t.Skip("no NIXL library: run make nixl, or set DRYDOCK_NIXL_LIB")
 	}
 	l, err := Open(Config{Library: path})
 	if err != nil {
