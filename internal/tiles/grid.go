@@ -3,13 +3,13 @@ package tiles
 // Options bound the size of tiles. Zero values are the defaults.
 type Options struct {
 	MinBytes int64 // a tile is not cut finer than this; default a 256th of the source, but 1 to 16 KiB
-	MaxBytes int64 // a tile is cut in rows until it is no larger than this; default 1 MiB
+	MaxBytes int64 // a tile is cut in rows until it is no larger than this; default 64 KiB, so that a row of tiles stays in the cache
 }
 
 const (
 	leastMin   = 1 << 10
 	mostMin    = 16 << 10
-	defaultMax = 1 << 20
+	defaultMax = 64 << 10
 	// parts is into how many equal slices a dimension is cut where it divides: readers take slices of 1/2 to 1/16.
 	parts = 16
 )

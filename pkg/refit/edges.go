@@ -29,7 +29,7 @@ type edge struct {
 	nbytes   int64 // of the whole tile
 }
 
-// edgeBytes is the memory for edges that are read at once, edgeSlots how many there are. Tiles are at most 1 MiB.
+// edgeBytes is the memory for edges that are read at once, edgeSlots how many there are. Tiles are at most 64 KiB by default.
 const (
 	edgeBytes = 4 << 20
 	edgeSlots = 4

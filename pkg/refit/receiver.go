@@ -36,6 +36,10 @@ type Receiver struct {
 	closed  bool
 }
 
+// batchBytes is what is read in one go, about. A batch is verified right after it was read, so it should still be in the
+// cache then: with 4 MiB a refit took three quarters of the time that it took with 32.
+const batchBytes = 4 << 20
+
 // NewReceiver reserves the arenas and adopts what an earlier life left in them. Errors: see arena.Open.
 func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	if err := cfg.validate(); err != nil {
@@ -52,7 +56,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	r.staging = newRing(cfg.StagingBytes, slotBytes)
 	r.edges = newRing(edgeSlots*edgeBytes, edgeBytes)
 	r.plans = plans{dests: r.cfg.Dests, opts: plan.Options{
-		AllowNarrowing: cfg.AllowNarrowing, StagingBytes: slotBytes, Costs: cfg.Costs,
+		AllowNarrowing: cfg.AllowNarrowing, StagingBytes: slotBytes, Costs: cfg.Costs, BatchBytes: batchBytes,
 	}}
 	if s := r.arenas.Serving(); s != nil && s.Holds().Model == cfg.Model { // another model's runs say nothing of this one's
 		r.serving = messages.Key{Run: s.Holds().Run, Version: s.Holds().Version}
