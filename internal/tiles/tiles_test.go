@@ -186,8 +186,8 @@ func TestChooseGrid(t *testing.T) {
 		size  int64
 		want  []int64
 	}{
-		{[]int64{768, 2048}, 2, []int64{48, 128}},      // a sixteenth of each: tiles of 12 KiB
-		{[]int64{2048, 768}, 2, []int64{128, 48}},      // the same for a row-parallel weight
+		{[]int64{768, 2048}, 2, []int64{48, 128}},     // a sixteenth of each: tiles of 12 KiB
+		{[]int64{2048, 768}, 2, []int64{128, 48}},     // the same for a row-parallel weight
 		{[]int64{151936, 2048}, 2, []int64{256, 128}}, // cut in rows down to 64 KiB
 		{[]int64{5}, 4, []int64{5}},
 		{[]int64{}, 4, []int64{}},
