@@ -68,14 +68,19 @@ func coarsen(grid, shape []int64) bool {
 	return true
 }
 
-// refine halves the extent in dimension d while a tile has more than most bytes and the halves are whole.
+// refine divides the extent in dimension d until a tile has no more than most bytes: into whole parts where any are not
+// too thin, so that what was aligned with slices stays so.
 func refine(grid []int64, d int, elsize, most int64) {
 	for bytes(grid, elsize) > most && grid[d] > 1 {
-		if grid[d]%2 != 0 {
-			grid[d] = max(1, grid[d]*most/bytes(grid, elsize))
-			return
+		target := max(1, grid[d]*most/bytes(grid, elsize))
+		part := target
+		for part > 1 && grid[d]%part != 0 {
+			part--
 		}
-		grid[d] /= 2
+		if 8*part < target {
+			part = target
+		}
+		grid[d] = part
 	}
 }
 
