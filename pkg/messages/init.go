@@ -15,6 +15,13 @@ import (
 // configuration is left alone; with another one, Init changes nothing and returns
 // ErrConfig with each difference.
 func Init(ctx context.Context, nc *nats.Conn, cfg Config) error {
+	return administer(ctx, nc, cfg, "initialise", func(ctx context.Context, js jetstream.JetStream, cfg Config) error {
+		return persist(ctx, func(ctx context.Context) error { return initialise(ctx, js, cfg.streams()) })
+	})
+}
+
+// administer runs work on a model's streams within the configuration's deadline; verb says in errors what it does.
+func administer(ctx context.Context, nc *nats.Conn, cfg Config, verb string, work func(context.Context, jetstream.JetStream, Config) error) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return err
@@ -22,11 +29,11 @@ func Init(ctx context.Context, nc *nats.Conn, cfg Config) error {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Deadline)
 	defer cancel()
 	js, err := jetstream.New(nc)
-	if err != nil {
-		return fmt.Errorf("initialise model %q: %w", cfg.Model, err)
+	if err == nil {
+		err = work(ctx, js, cfg)
 	}
-	if err := persist(ctx, func(ctx context.Context) error { return initialise(ctx, js, cfg.streams()) }); err != nil {
-		return fmt.Errorf("initialise model %q: %w", cfg.Model, err)
+	if err != nil {
+		return fmt.Errorf("%s model %q: %w", verb, cfg.Model, err)
 	}
 	return nil
 }
