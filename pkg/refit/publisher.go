@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -71,8 +73,9 @@ func (c *PublisherConfig) validate() error {
 	return setHost(&c.Host)
 }
 
-// Publisher publishes versions out of one trainer rank's memory. Version v lies in slot v modulo the number of slots:
-// with two, a version is read while the next is written. Its methods are called by one goroutine.
+// Publisher publishes versions out of one trainer rank's memory. Each lies in a slot of its own, the oldest version's
+// being taken again: with two, a version is read while the next is written, whatever numbers they have. Its methods are
+// called by one goroutine.
 type Publisher struct {
 	cfg      PublisherConfig
 	run      messages.RunRecord
@@ -84,6 +87,7 @@ type Publisher struct {
 
 	mu        sync.Mutex
 	slots     []messages.Slot
+	claimed   []uint64                // the version that each slot was handed out for; noVersion: none
 	published []*messages.Publication // what each slot has committed; nil: nothing that stands
 	restoring []*restoration          // of each slot's version; nil: none is under way
 }
@@ -96,7 +100,7 @@ func NewPublisher(ctx context.Context, cfg PublisherConfig) (*Publisher, error) 
 	n := len(cfg.Slots)
 	p := &Publisher{
 		cfg: cfg, stop: func() {},
-		slots: make([]messages.Slot, n), published: make([]*messages.Publication, n), restoring: make([]*restoration, n),
+		slots: make([]messages.Slot, n), claimed: slices.Repeat([]uint64{noVersion}, n), published: make([]*messages.Publication, n), restoring: make([]*restoration, n),
 	}
 	for i := range p.slots {
 		p.slots[i].State = "free"
@@ -152,24 +156,58 @@ func (p *Publisher) Key(version uint64) messages.Key {
 	return messages.Key{Run: p.run.Run, Version: version}
 }
 
-// slotOf is the slot in which a version lies.
-func (p *Publisher) slotOf(version uint64) int { return int(version % uint64(len(p.slots))) }
+// noVersion is the claim of a slot that was never handed out.
+const noVersion = math.MaxUint64
 
-// Memory waits until the slot of a version is free, withdrawing the version that it holds, and hands the slot out to be
+// slotOf is the slot that a version was given; -1 where it has none.
+func (p *Publisher) slotOf(version uint64) int { return slices.Index(p.claimed, version) }
+
+// Choose is the slot in which a version lies, or else would: a free one, that of the version modulo the number of slots
+// before others, or the one whose version is oldest.
+func (p *Publisher) Choose(version uint64) int {
+	if i := p.slotOf(version); i >= 0 {
+		return i
+	}
+	first, oldest := int(version%uint64(len(p.slots))), 0
+	for k := range p.slots {
+		i := (first + k) % len(p.slots)
+		switch at := p.slot(i).Key; {
+		case at.IsZero():
+			return i
+		case k == 0 || at.Less(p.slot(oldest).Key):
+			oldest = i
+		}
+	}
+	return oldest
+}
+
+// Memory waits until a slot is free for a version, withdrawing the version that it holds, and hands the slot out to be
 // written. The error of a wait that took too long names who still reads.
 func (p *Publisher) Memory(ctx context.Context, version uint64) (*rdma.Memory, error) {
-	i := p.slotOf(version)
+	return p.Claim(ctx, version, p.Choose(version))
+}
+
+// Claim is Memory where the slot is known: its bytes may have been written already, in an earlier life of this process.
+func (p *Publisher) Claim(ctx context.Context, version uint64, i int) (*rdma.Memory, error) {
+	if i < 0 || i >= len(p.slots) || version == noVersion {
+		return nil, fmt.Errorf("claim slot %d of %d for version %d: out of range", i, len(p.slots), version)
+	}
 	if held := p.slot(i); !held.Key.IsZero() {
 		if err := p.Retire(ctx, held.Key.Version); err != nil {
 			return nil, err
 		}
 	}
+	if before := p.slotOf(version); before >= 0 {
+		p.claimed[before] = noVersion
+	}
+	p.claimed[i] = version
 	p.setSlot(ctx, i, messages.Slot{State: "filling"})
 	return p.cfg.Slots[i], nil
 }
 
 // Publish digests the slot of a version, publishes this rank's part and waits for the commit, which any rank may write.
-// It may be repeated with the same bytes. A version whose slot still holds another one is refused: see Memory.
+// It may be repeated with the same bytes. A version that was given no slot, or whose slot was given to another one since,
+// is refused: see Memory.
 func (p *Publisher) Publish(ctx context.Context, version uint64) (*messages.Manifest, error) {
 	ctx, end := p.underVersion(ctx, version)
 	start := time.Now()
@@ -184,8 +222,8 @@ func (p *Publisher) Publish(ctx context.Context, version uint64) (*messages.Mani
 
 func (p *Publisher) publish(ctx context.Context, version uint64) (*messages.Manifest, error) {
 	i, key := p.slotOf(version), p.Key(version)
-	if held := p.slot(i).Key; !held.IsZero() && held != key {
-		return nil, fmt.Errorf("its slot holds version %d, which was not withdrawn", held.Version)
+	if i < 0 {
+		return nil, errors.New("it has no slot: Memory gives it one")
 	}
 	digests, err := p.digest(ctx, i)
 	if err != nil {
@@ -252,7 +290,7 @@ func (p *Publisher) digest(ctx context.Context, slot int) (made *messages.Tiles,
 // now. It may be repeated.
 func (p *Publisher) Retire(ctx context.Context, version uint64) error {
 	i, key := p.slotOf(version), p.Key(version)
-	holds := p.slot(i).Key == key
+	holds := i >= 0 && p.slot(i).Key == key
 	if holds {
 		p.setPublished(i, nil)
 		p.setSlot(ctx, i, messages.Slot{Key: key, State: "retiring"})
@@ -265,7 +303,7 @@ func (p *Publisher) Retire(ctx context.Context, version uint64) error {
 	if holds {
 		p.setSlot(ctx, i, messages.Slot{State: "drained"})
 	}
-	p.cfg.Logger.Info("drained", "key", key.String(), "slot", i)
+	p.cfg.Logger.Info("drained", "key", key.String())
 	return nil
 }
 

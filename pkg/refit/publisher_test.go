@@ -29,7 +29,7 @@ func TestRetiringAnOldVersionAgainFreesNothing(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(w.ctx, time.Second)
 	defer cancel()
-	if _, err := p.Memory(short, 5); !errors.Is(err, messages.ErrHeld) {
+	if _, err := p.Claim(short, 5, 1); !errors.Is(err, messages.ErrHeld) {
 		t.Errorf("the memory under a reader of version 3 was handed out: %v", err)
 	}
 	if err := lease.Release(w.ctx); err != nil {
@@ -74,5 +74,47 @@ func TestRetireEndsARestorationFirst(t *testing.T) {
 	close(ended)
 	if err := <-retired; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestEvenVersionsAlternateToo publishes every second step: the newest version must stay readable while the next is written.
+func TestEvenVersionsAlternateToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 1})
+	p := w.ranks[0]
+	for v := uint64(10); v <= 40; v += 10 {
+		if _, err := p.Memory(w.ctx, v); err != nil {
+			t.Fatal(err)
+		}
+		if v > 10 {
+			lease, err := w.control.AcquireLease(w.ctx, p.Key(v-10), "reader")
+			if err != nil {
+				t.Errorf("version %d can't be read while %d is written: %v", v-10, v, err)
+			} else if err := lease.Release(w.ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := p.Publish(w.ctx, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestClaimTakesOverASlot publishes out of a slot that was named, as after a restart, and refuses slots that don't exist.
+func TestClaimTakesOverASlot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 1})
+	p := w.ranks[0]
+	mem, err := p.Claim(w.ctx, 1, 0)
+	if err != nil || mem != p.cfg.Slots[0] || p.Choose(1) != 0 {
+		t.Fatalf("version 1 was given slot %d, error %v; slot 0 was claimed", p.Choose(1), err)
+	}
+	if _, err := p.Publish(w.ctx, 1); err != nil {
+		t.Error(err)
+	}
+	for _, slot := range []int{-1, 2} {
+		if _, err := p.Claim(w.ctx, 2, slot); err == nil {
+			t.Errorf("slot %d of 2 was handed out", slot)
+		}
 	}
 }
