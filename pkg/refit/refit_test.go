@@ -3,7 +3,6 @@ package refit
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -364,20 +363,6 @@ func TestArenaCarriesItsLabel(t *testing.T) {
 	}
 }
 
-func TestPoliciesCoverEveryClassOnce(t *testing.T) {
-	t.Parallel()
-	seen := map[Class]bool{}
-	for _, p := range Policies {
-		if seen[p.Class] || p.Means == "" || p.Retried == "" {
-			t.Errorf("row %+v is double or incomplete", p)
-		}
-		seen[p.Class] = true
-	}
-	if PolicyFor("nonsense").Class != Internal {
-		t.Error("an unknown class is not treated as a defect")
-	}
-}
-
 func TestConfigurationsThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{ranks: 1})
@@ -397,23 +382,5 @@ func TestConfigurationsThatMakeNoSense(t *testing.T) {
 			_ = r.Close()
 			t.Errorf("%s: made", name)
 		}
-	}
-}
-
-func TestTheDocumentedPolicyIsTheOneInCode(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "failures.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	again := map[bool]string{true: "yes", false: "no"}
-	for _, p := range Policies {
-		row := strings.Join([]string{"| `" + string(p.Class) + "`", p.Means, p.Retried, again[p.Again] + " |"}, " | ")
-		if !strings.Contains(string(page), row) {
-			t.Errorf("docs/failures.md lacks the row\n%s", row)
-		}
-	}
-	if n := strings.Count(string(page), "\n| `"); n != len(Policies) {
-		t.Errorf("docs/failures.md has %d rows, code %d", n, len(Policies))
 	}
 }

@@ -77,7 +77,7 @@ func (r *Receiver) begin(ctx context.Context, s *Staged) (*Staged, error) {
 	case r.staged <- struct{}{}:
 		defer func() { <-r.staged }()
 	default:
-		return nil, &Failure{Class: Internal, Op: "stage", Model: r.cfg.Model, Key: s.key, Err: ErrBusy}
+		return nil, &Failure{Class: Busy, Op: "stage", Model: r.cfg.Model, Key: s.key, Err: ErrBusy}
 	}
 	if r.isClosed() {
 		return nil, &Failure{Class: Internal, Op: "stage", Model: r.cfg.Model, Key: s.key, Err: ErrClosed}
