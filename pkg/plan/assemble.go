@@ -12,16 +12,23 @@ type assembler struct {
 	g *gatherer
 	b builder
 
-	shardings map[uint32]*sharding
+	shardings map[cutClass]*sharding
 	templates map[templateKey]uint32 // of sources with one use
-	several   rows                   // of sources with several: class and geometries
+	several   rows                   // of sources with several: class, cut and geometries
 	ofSeveral []uint32
 
-	load  []int64         // wire bytes per rank
-	whole map[string]bool // Options.Classic: sources that are pulled whole
+	cutter cutter
+	load   []int64         // wire bytes per rank
+	whole  map[string]bool // Options.Classic: sources that are pulled whole
 }
 
-type templateKey struct{ class, geom uint32 }
+// cutClass is how a source is cut by ranks, and in what changed and what didn't.
+type cutClass struct{ class, cut uint32 }
+
+type templateKey struct {
+	cutClass
+	geom uint32
+}
 
 // newAssembler prepares for the plan's table and options; nothing is planned yet.
 func newAssembler(p *Plan) *assembler {
@@ -29,8 +36,9 @@ func newAssembler(p *Plan) *assembler {
 	return &assembler{
 		p: p, g: p.g,
 		b:         builder{costs: p.o.Costs, batch: p.o.BatchBytes, stage: max(stagingAlign, p.o.StagingBytes&^(stagingAlign-1))},
-		shardings: map[uint32]*sharding{},
+		shardings: map[cutClass]*sharding{},
 		templates: map[templateKey]uint32{},
+		cutter:    cutter{unchanged: p.o.Unchanged},
 		load:      make([]int64, n),
 	}
 }
@@ -50,13 +58,17 @@ func (a *assembler) instances() {
 			u := &uses[k]
 			a.p.bases = append(a.p.bases, base{u.dest, u.copy, u.off})
 		}
-		id, ok := a.template(i, next)
+		c, ok := a.cutOf(i)
+		if !ok {
+			continue
+		}
+		id, ok := a.template(c, i, next)
 		if !ok {
 			continue
 		}
 		inst.tmpl = id
 		if short := a.p.templates[id].short; short > 0 {
-			a.uncovered(i, next, short-1)
+			a.uncovered(c, i, next, short-1)
 			continue
 		}
 		a.p.insts = append(a.p.insts, inst)
@@ -84,10 +96,19 @@ func (a *assembler) bySource() (head, next []int32) {
 	return head, next
 }
 
-// template finds or builds the template of the source whose first use is i.
-func (a *assembler) template(i int, next []int32) (uint32, bool) {
+// cutOf asks what of the source whose first use is i has changed. False means that a fault was noted.
+func (a *assembler) cutOf(i int) (cutClass, bool) {
 	u := &a.g.uses[i]
-	class := a.p.t.classOf[u.source]
+	n, err := a.cutter.of(int(u.source), a.p.t.Shape(int(u.source)))
+	if err != nil {
+		a.g.refused.add(&Fault{Err: err, Rank: -1, Source: a.p.t.names[u.source], Copy: -1})
+	}
+	return cutClass{a.p.t.classOf[u.source], n}, err == nil
+}
+
+// template finds or builds the template of the source whose first use is i.
+func (a *assembler) template(class cutClass, i int, next []int32) (uint32, bool) {
+	u := &a.g.uses[i]
 	if next[i] < 0 {
 		key := templateKey{class, u.geom}
 		id, ok := a.templates[key]
@@ -111,9 +132,9 @@ func (a *assembler) template(i int, next []int32) (uint32, bool) {
 	return id, id != ^uint32(0)
 }
 
-// severalRow is what sources with several uses are told apart by: class, and the geometry of each use.
-func (a *assembler) severalRow(class uint32, i int, next []int32) []int64 {
-	a.g.row = append(a.g.row[:0], int64(class))
+// severalRow is what sources with several uses are told apart by: class, cut, and the geometry of each use.
+func (a *assembler) severalRow(class cutClass, i int, next []int32) []int64 {
+	a.g.row = append(a.g.row[:0], int64(class.class), int64(class.cut))
 	for k := int32(i); k >= 0; k = next[k] {
 		a.g.row = append(a.g.row, int64(a.g.uses[k].geom))
 	}
@@ -121,18 +142,23 @@ func (a *assembler) severalRow(class uint32, i int, next []int32) []int64 {
 }
 
 // sharding works a class out once: many templates are made of the same class.
-func (a *assembler) sharding(class uint32) *sharding {
-	s, ok := a.shardings[class]
-	if !ok {
-		s = a.p.t.sharding(class, a.p.o.Exclude)
-		a.shardings[class] = s
+func (a *assembler) sharding(c cutClass) *sharding {
+	s, ok := a.shardings[c]
+	if ok {
+		return s
 	}
+	if c.cut == 0 {
+		s = a.p.t.sharding(c.class, a.p.o.Exclude)
+	} else {
+		s = a.p.t.cutSharding(c.class, a.p.o.Exclude, &a.cutter.cuts[c.cut-1])
+	}
+	a.shardings[c] = s
 	return s
 }
 
 // build makes the template of a class for the uses of one source, which stand for those of all its likes.
 // False means that a fault was noted.
-func (a *assembler) build(class uint32, i int, next []int32) (uint32, bool) {
+func (a *assembler) build(class cutClass, i int, next []int32) (uint32, bool) {
 	s := a.sharding(class)
 	var uses []use
 	for k := int32(i); k >= 0; k = next[k] {
@@ -258,21 +284,26 @@ func (a *assembler) batch(rank, at, stop uint32) batchRange {
 }
 
 // uncovered names the boxes of a source that no shard holds and some use needs.
-func (a *assembler) uncovered(i int, next []int32, use int) {
+func (a *assembler) uncovered(c cutClass, i int, next []int32, use int) {
 	for range use {
 		i = int(next[i])
 	}
 	u := &a.g.uses[i]
 	d := &a.p.dests[u.dest]
 	param := d.Params[d.Copies[u.copy].Param].Name
-	holes := a.p.t.holes(a.p.t.classOf[u.source], a.p.o.Exclude, a.g.geoms[u.geom].walks)
+	var kept []box
+	if c.cut > 0 {
+		kept = a.cutter.cuts[c.cut-1].kept
+	}
+	holes := a.p.t.holes(c.class, a.p.o.Exclude, kept, a.g.geoms[u.geom].walks)
 	for _, h := range holes {
 		a.g.refused.add(&Fault{Err: ErrUncovered, Rank: d.Rank, Param: param, Source: a.p.t.names[u.source], Copy: int(u.copy), Box: h})
 	}
 }
 
-// holes returns the boxes of a class's source that a walk needs and no shard holds, in published coordinates.
-func (t *Table) holes(id uint32, exclude func(int) bool, walks []walk) [][]int64 {
+// holes returns the boxes of a class's source that a walk needs and neither a shard nor the base holds, in
+// published coordinates.
+func (t *Table) holes(id uint32, exclude func(int) bool, kept []box, walks []walk) [][]int64 {
 	c := t.classes[id]
 	list := t.class(id)
 	if exclude != nil {
@@ -282,15 +313,12 @@ func (t *Table) holes(id uint32, exclude func(int) bool, walks []walk) [][]int64
 	if len(shape) == 0 {
 		return [][]int64{{}}
 	}
-	whole := box{n: len(shape)}
-	copy(whole.hi[:], shape)
-	rest := []box{whole}
+	rest := []box{wholeBox(shape)}
 	for _, s := range t.holders(list, c.dtype.Size()) {
-		var left []box
-		for i := range rest {
-			left = rest[i].minus(&s.box, left)
-		}
-		rest = left
+		rest = without(rest, &s.box)
+	}
+	for i := range kept {
+		rest = without(rest, &kept[i])
 	}
 	var lats []lattice
 	for i := range walks {

@@ -86,6 +86,15 @@ func (b *box) minus(o *box, out []box) []box {
 	return out
 }
 
+// without returns disjoint boxes that make up the list without o.
+func without(list []box, o *box) []box {
+	var out []box
+	for i := range list {
+		out = list[i].minus(o, out)
+	}
+	return out
+}
+
 // sweepDim returns the dimension along which the boxes differ most: the best one to sort them by.
 func sweepDim(boxes []box) int {
 	best, most := 0, 0

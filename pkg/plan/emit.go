@@ -1,6 +1,9 @@
 package plan
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // emit writes a group into the template's columns.
 func (b *builder) emit(i uint32, g *group) {
@@ -70,41 +73,53 @@ func (b *builder) emitScatter(p *pattern, h *hit) {
 	b.t.scatters = append(b.t.scatters, s)
 }
 
-// neededBytes counts the bytes of the source that the group's hits need, each once.
+// maxNeededRuns bounds how many runs are compared to count what several hits need together.
+const maxNeededRuns = 1 << 16
+
+// neededBytes counts the bytes of the source that the group's hits need, each once. Hits in so many runs
+// that comparing them would cost more than planning them are taken to share nothing, or to fill their hull.
 func (b *builder) neededBytes(g *group) int64 {
+	if len(g.hits) == 0 { // the classic rule pulls shards that nobody needs
+		return 0
+	}
 	if g.alike {
 		return g.hits[0].lat.nelems() * b.elsize()
 	}
-	var parts []box
-	sum := int64(0)
+	sum, runs := int64(0), int64(0)
+	patterns := make([]pattern, len(g.hits))
 	for k := range g.hits {
-		h := &g.hits[k]
-		sum += h.lat.nelems()
-		if h.hull.nelems() != h.lat.nelems() { // steps: no longer boxes
-			return min(b.sumElems(g), g.hull.nelems()) * b.elsize()
+		dims := slices.Clone(g.hits[k].dims)
+		for i := range dims {
+			dims[i].dst = dims[i].src
 		}
-		fresh := []box{h.hull}
-		for i := range parts {
-			var rest []box
-			for f := range fresh {
-				rest = fresh[f].minus(&parts[i], rest)
-			}
-			fresh = rest
-		}
-		parts = append(parts, fresh...)
+		patterns[k] = newPattern(g.hits[k].mem, g.hits[k].mem, b.elsize(), dims)
+		sum += patterns[k].nbytes()
+		runs += patterns[k].runs(len(patterns[k].dims))
 	}
-	sum = 0
-	for i := range parts {
-		sum += parts[i].nelems()
+	if runs > maxNeededRuns {
+		return min(sum, g.hull.nelems()*b.elsize())
 	}
-	return sum * b.elsize()
+	return union(patterns, runs)
 }
 
-// sumElems counts elements that are needed twice twice.
-func (b *builder) sumElems(g *group) int64 {
-	sum := int64(0)
-	for k := range g.hits {
-		sum += g.hits[k].lat.nelems()
+// union counts the bytes that the patterns' sources hold, each once.
+func union(patterns []pattern, runs int64) int64 {
+	type span struct{ lo, hi int64 }
+	spans := make([]span, 0, runs)
+	for k := range patterns {
+		p := &patterns[k]
+		p.each(func(src, _ int64) bool {
+			spans = append(spans, span{src, src + p.run})
+			return true
+		})
+	}
+	slices.SortFunc(spans, func(x, y span) int { return cmp.Compare(x.lo, y.lo) })
+	sum, end := int64(0), spans[0].lo
+	for _, s := range spans {
+		if s.hi > end {
+			sum += s.hi - max(s.lo, end)
+			end = s.hi
+		}
 	}
 	return sum
 }

@@ -30,9 +30,10 @@ type Options struct {
 	BatchBytes         int64    // wire bytes of a batch, about; 0: 32 MiB
 	StagingBytes       int64    // most staging bytes of one batch, at least 64; 0: 32 MiB
 
-	Select  func(dest int, c *Copy) bool // nil: everything. Copies left out are left out of the proof too
-	Exclude func(rank int) bool          // source ranks not to read from
-	Prefer  func(rank int) bool          // source ranks to prefer among replicas, such as those of the same host
+	Select    func(dest int, c *Copy) bool // nil: everything. Copies left out are left out of the proof too
+	Unchanged Unchanged                    // nil: everything changed. What it names is kept from the base, and in the proof
+	Exclude   func(rank int) bool          // source ranks not to read from
+	Prefer    func(rank int) bool          // source ranks to prefer among replicas, such as those of the same host
 }
 
 // excluded asks for each rank of a table whether it is excluded.
@@ -57,6 +58,9 @@ const (
 func (o *Options) validate() error {
 	if o.BatchBytes < 0 || o.StagingBytes < 0 || o.MaxSegmentsPerCopy < 0 {
 		return fmt.Errorf("plan: negative option: batch %d, staging %d bytes, %d segments per copy", o.BatchBytes, o.StagingBytes, o.MaxSegmentsPerCopy)
+	}
+	if o.Classic && o.Unchanged != nil {
+		return fmt.Errorf("plan: the classic plan knows no base: it reads everything")
 	}
 	if o.BatchBytes == 0 {
 		o.BatchBytes = defaultBatchBytes

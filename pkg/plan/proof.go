@@ -189,7 +189,7 @@ func (p *Plan) writes() int {
 	}
 	for i := range p.insts {
 		t := p.templates[p.insts[i].tmpl]
-		n += len(t.segs) + len(t.scatters)
+		n += len(t.segs) + len(t.scatters) + len(t.kept)
 	}
 	return n
 }
@@ -197,7 +197,7 @@ func (p *Plan) writes() int {
 // fillID marks regions of fills, whose faults name no copy.
 const fillID = -2
 
-// regions yields where the plan writes into one destination.
+// regions yields where the plan writes into one destination, and what it keeps there.
 func (p *Plan) regions(dest int) cover.Regions {
 	return func(yield func(int, *cover.Region) bool) {
 		var r cover.Region
@@ -205,6 +205,9 @@ func (p *Plan) regions(dest int) cover.Regions {
 			if !p.batchRegions(i, dest, &r, yield) {
 				return
 			}
+		}
+		if !p.keptRegions(dest, &r, yield) {
+			return
 		}
 		for i := range p.fills {
 			if p.fills[i].Dest == dest && !yield(fillID, p.fills[i].region(&r)) {
@@ -242,6 +245,31 @@ func (p *Plan) batchRegions(i, dest int, r *cover.Region, yield func(int, *cover
 		return ok
 	})
 	return ok
+}
+
+// keptRegions yields what is kept in one destination, with the copy that would have written it as id.
+func (p *Plan) keptRegions(dest int, r *cover.Region, yield func(int, *cover.Region) bool) bool {
+	if p.o.Unchanged == nil {
+		return true
+	}
+	for i := range p.insts {
+		t := p.templates[p.insts[i].tmpl]
+		for k := range t.kept {
+			at := &t.kept[k]
+			b := &p.bases[p.insts[i].base+uint32(at.use)]
+			if int(b.dest) != dest {
+				continue
+			}
+			r.Off, r.Run, r.NDim = b.off+at.dst, at.run, len(at.dims)
+			for d := range at.dims {
+				r.N[d], r.Stride[d] = at.dims[d].n, at.dims[d].dst
+			}
+			if !yield(int(b.copy), r) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // region writes where the segment lands, as cover sees it. r is reused: there are millions.

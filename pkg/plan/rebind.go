@@ -5,12 +5,18 @@ import "slices"
 // Rebind returns the plan for another table of the same sources, such as that of the next version. With the
 // same table it is the plan itself: addresses and incarnations are no part of a plan. When some ranks'
 // layouts changed, only the sources that they cut otherwise are planned anew; when a source changed its
-// type or shape, or the ranks are others, or others are excluded, everything is.
+// type or shape, or the ranks are others, or others are excluded, everything is. A partial plan becomes one
+// that reads everything.
 func (p *Plan) Rebind(t *Table) (*Plan, error) {
 	if t == p.t {
 		return p, nil
 	}
 	g := p.g
+	if p.o.Unchanged != nil { // it speaks of the old table and of one pair of versions
+		o := p.o
+		o.Unchanged = nil
+		return New(t, p.dests, o)
+	}
 	if !sameRanks(t, p.t) || g.known == nil || p.o.Classic || !slices.Equal(p.excluded, p.o.excluded(t)) {
 		return New(t, p.dests, p.o)
 	}
@@ -48,18 +54,18 @@ func (a *assembler) keep(old *Plan) {
 		if head[id] < 0 || !sameClass(old.t, a.p.t, old.t.classOf[inst.source], class, same) {
 			continue
 		}
-		n, ok := taken[inst.tmpl]
+		n, ok := taken[inst.tmpl] // templates of whole sources only: partial plans are not taken over
 		if !ok {
 			n = uint32(len(a.p.templates))
 			a.p.templates = append(a.p.templates, old.templates[inst.tmpl])
 			taken[inst.tmpl] = n
 		}
-		a.remember(class, int(head[id]), next, n)
+		a.remember(cutClass{class: class}, int(head[id]), next, n)
 	}
 }
 
 // remember files a template under its class and the geometries of the uses from i on.
-func (a *assembler) remember(class uint32, i int, next []int32, tmpl uint32) {
+func (a *assembler) remember(class cutClass, i int, next []int32, tmpl uint32) {
 	if next[i] < 0 {
 		a.templates[templateKey{class, a.g.uses[i].geom}] = tmpl
 		return

@@ -11,6 +11,7 @@ import (
 // that no other rank holds.
 func (p *Plan) Reroute(batch int, avoid func(rank int) bool) (*Plan, error) {
 	o := p.o
+	o.Unchanged = nil // the batch brings only what changed
 	o.Exclude = func(rank int) bool { return avoid(rank) || p.o.Exclude != nil && p.o.Exclude(rank) }
 	g := &gatherer{t: p.t, dests: p.dests, o: o}
 	q := &Plan{t: p.t, g: g, dests: p.dests, o: o}
@@ -24,7 +25,7 @@ func (p *Plan) Reroute(batch int, avoid func(rank int) bool) (*Plan, error) {
 		uses, bases := p.again(old, rc.read)
 		id, ok := made[key]
 		if !ok {
-			t, fits := a.b.build(a.sharding(p.t.classOf[old.source]), uses)
+			t, fits := a.b.build(a.sharding(cutClass{class: p.t.classOf[old.source]}), uses)
 			if !fits {
 				return nil, fmt.Errorf("plan: reroute of batch %d: %w", batch, ErrLimit)
 			}
@@ -70,7 +71,7 @@ func (p *Plan) unheld(batch int, source uint32, uses []use, bases []base, o *Opt
 	for i := range uses {
 		d := &p.dests[bases[i].dest]
 		k := int(bases[i].copy)
-		for _, h := range p.t.holes(p.t.classOf[source], o.Exclude, uses[i].walks) {
+		for _, h := range p.t.holes(p.t.classOf[source], o.Exclude, nil, uses[i].walks) {
 			refused.add(&Fault{
 				Err: ErrUncovered, Rank: d.Rank, Param: d.Params[d.Copies[k].Param].Name, Source: p.t.names[source],
 				Copy: k, Box: h, Ranks: []int{p.batches[batch].Rank}, Detail: "no other rank may serve it",

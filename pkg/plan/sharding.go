@@ -13,6 +13,7 @@ type sharding struct {
 	joint []int64 // after joining, at least one dimension
 	unit  int64   // elements of one row of the published dimension that joint dimension 0 begins with
 	slots []slot
+	kept  []box // joint coordinates: what nothing is read of, since the base holds it
 }
 
 // slot is a box of the source with its holders: shards with equal boxes and strides.
@@ -31,15 +32,46 @@ type holder struct {
 
 // sharding works a class out. Ranks that exclude names don't count.
 func (t *Table) sharding(id uint32, exclude func(rank int) bool) *sharding {
+	s, slots := t.unjoined(id, exclude)
+	s.join(slots)
+	s.slots = partition(slots)
+	return s
+}
+
+// unjoined starts a sharding: its slots as published, which may still overlap.
+func (t *Table) unjoined(id uint32, exclude func(rank int) bool) (*sharding, []slot) {
 	c := t.classes[id]
-	s := &sharding{shape: t.shapes.row(c.shape)}
 	list := t.class(id)
 	if exclude != nil {
 		list = slices.DeleteFunc(list, func(c class) bool { return exclude(t.ranks[c.rank].rank) })
 	}
-	slots := t.holders(list, c.dtype.Size())
+	return &sharding{shape: t.shapes.row(c.shape)}, t.holders(list, c.dtype.Size())
+}
+
+// cutSharding is sharding for a source of which only a part is read: its slots hold only that, and what is
+// kept comes beside them.
+func (t *Table) cutSharding(id uint32, exclude func(rank int) bool, c *cut) *sharding {
+	s, whole := t.unjoined(id, exclude)
+	var slots []slot
+	for _, w := range partition(whole) {
+		for i := range c.changed {
+			if !w.box.overlaps(&c.changed[i]) {
+				continue
+			}
+			part := w
+			part.box = w.box.meet(&c.changed[i])
+			slots = append(slots, part)
+		}
+	}
+	read := len(slots)
+	for i := range c.kept { // they join with the others, so that coordinates mean the same
+		slots = append(slots, newSlot(c.kept[i].flat(), nil, 1))
+	}
 	s.join(slots)
-	s.slots = partition(slots)
+	s.slots = slots[:read:read]
+	for i := range slots[read:] {
+		s.kept = append(s.kept, slots[read+i].box)
+	}
 	return s
 }
 
@@ -110,7 +142,7 @@ func joinable(slots []slot, d int, n int64) bool {
 		if s.box.lo[d] != 0 || s.box.hi[d] != n {
 			return false
 		}
-		if s.box.hi[d-1]-s.box.lo[d-1] > 1 && s.mem[d-1] != n*s.mem[d] {
+		if s.box.hi[d-1]-s.origin[d-1] > 1 && s.mem[d-1] != n*s.mem[d] {
 			return false
 		}
 	}
@@ -123,12 +155,12 @@ func (s *slot) joinDim(d int, n int64) {
 	b.lo[d-1] *= n
 	b.hi[d-1] *= n
 	s.mem[d-1] = s.mem[d]
+	s.origin[d-1] *= n // the shard holds dimension d whole, so its origin there is 0
 	for e := d; e+1 < b.n; e++ {
-		b.lo[e], b.hi[e], s.mem[e] = b.lo[e+1], b.hi[e+1], s.mem[e+1]
+		b.lo[e], b.hi[e], s.mem[e], s.origin[e] = b.lo[e+1], b.hi[e+1], s.mem[e+1], s.origin[e+1]
 	}
 	b.n--
-	b.lo[b.n], b.hi[b.n], s.mem[b.n] = 0, 0, 0
-	s.origin = b.lo
+	b.lo[b.n], b.hi[b.n], s.mem[b.n], s.origin[b.n] = 0, 0, 0, 0
 }
 
 // partition cuts overlapping slots so that each element has one owner. Larger boxes own what they hold,

@@ -3,12 +3,17 @@ package plan
 // sum fills the plan's statistics in.
 func (p *Plan) sum() {
 	g := p.g
-	s := Stats{Batches: len(p.batches), Copies: len(g.uses), Sources: len(p.insts)}
+	s := Stats{Batches: len(p.batches), Copies: len(g.uses)}
 	for i := range p.insts {
 		t := p.templates[p.insts[i].tmpl]
 		s.Needed += t.needed
 		s.Staged += t.staged
 		s.ExactRuns += t.exactRuns
+		s.Saved += t.saved
+		s.Kept += t.keptBytes
+		if len(t.reads) > 0 {
+			s.Sources++
+		}
 	}
 	ranks := map[int]bool{}
 	for i := range p.batches {
@@ -31,6 +36,7 @@ func (p *Plan) sum() {
 		}
 		s.Written += n
 	}
+	s.Written -= s.Kept
 	s.PlanBytes = int64(cap(p.recs))*8 + int64(cap(p.insts))*12 + int64(cap(p.bases))*16 + int64(cap(p.batches))*64
 	p.stats = s
 }

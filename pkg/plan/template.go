@@ -10,10 +10,13 @@ type template struct {
 	pieces   []templatePiece
 	fromTo   [][2]DType // per use
 	walks    []int64    // of each read's hits: use, then walk.row
+	kept     []templateKept
 
 	needed    int64 // bytes of the source that some use needs, each counted once
 	wire      int64
 	staged    int64
+	saved     int64 // bytes of the source that some use needs and the base holds, each counted once
+	keptBytes int64 // bytes of arenas that are kept
 	exactRuns int64 // contiguous runs if every use were read exactly
 	short     int   // 1 + the first use that the slots don't cover; 0: none
 }
@@ -67,6 +70,12 @@ type templatePiece struct {
 	off    int64 // bytes from the copy's first element, or from the read's staging
 	lo, hi []int64
 	stride []int64 // bytes
+}
+
+// templateKept is a region of a copy that is not written, since the base holds it already.
+type templateKept struct {
+	use     int32
+	pattern // dst: bytes from the copy's first element; src is the same
 }
 
 // use is one copy of the source, ready for cutting: its walks, one unless the capture reorders elements,
@@ -128,6 +137,9 @@ func (b *builder) build(s *sharding, uses []use) (t *template, ok bool) {
 	b.held = make([]int64, len(uses))
 	for i := range s.slots {
 		b.slot(uint32(i), s.slots[i].box, nil)
+	}
+	for i := range s.kept {
+		b.keep(&s.kept[i])
 	}
 	b.cover()
 	return b.t, true

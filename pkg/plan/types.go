@@ -38,6 +38,8 @@ type Piece struct {
 type Stats struct {
 	Needed      int64 // bytes of shards that the destinations need, each counted once
 	Written     int64 // bytes of arenas that copies and fills write
+	Kept        int64 // bytes of arenas that stay as the base has them
+	Saved       int64 // bytes of shards that would be needed if nothing were kept, beyond Needed
 	Wire        int64 // bytes that cross
 	Segments    int64 // strided segments
 	Runs        int64 // contiguous runs in them

@@ -13,8 +13,11 @@ type Case struct {
 	Table  *plan.Table
 	Dests  []plan.Dest
 	Arenas [][]byte // as they must be afterwards; bytes that nobody writes are 0xEE
-	Full   [][]byte // by source
+	Full   [][]byte // by Number of the source
 }
+
+// Number returns the place in Full of a source of the table.
+func (c *Case) Number(source int) int { return number(c.Table.Name(source)) }
 
 // Random makes the case of a seed. Most of its geometry repeats nowhere; replicas, overlaps, strided and
 // empty shards, several destinations, fused parameters, casts and shared sources all occur.
@@ -32,7 +35,7 @@ func Random(seed uint64) (*Case, error) {
 		return nil, err
 	}
 	g.c.Table = t
-	g.c.World.Load(t, func(i int) []byte { return g.c.Full[g.number(t.Name(i))] })
+	g.c.World.Load(t, func(i int) []byte { return g.c.Full[number(t.Name(i))] })
 	for r := range 1 + g.IntN(3) {
 		if err := g.dest(r); err != nil {
 			return nil, err
@@ -74,7 +77,7 @@ type generator struct {
 	c *Case
 }
 
-func (g *generator) number(name string) int { return int(name[len(name)-1] - '0') }
+func number(name string) int { return int(name[len(name)-1] - '0') }
 
 // shape returns up to four small dimensions, none of them empty.
 func (g *generator) shape() []int64 {
@@ -180,7 +183,7 @@ func (g *generator) dest(rank int) error {
 	for _, p := range parts {
 		k := &d.Copies[p.copy]
 		q := &d.Params[k.Param]
-		full := g.c.Full[g.number(k.Source)]
+		full := g.c.Full[number(k.Source)]
 		if s, _ := g.c.Table.Find(k.Source); g.c.Table.DType(s) != q.DType {
 			p.dense.FillWide(arena[q.Offset:], full, k.Offset, k.Stride)
 			continue
