@@ -29,6 +29,12 @@ func tensorParallelDim(source Source) int {
 	return -1
 }
 
+// CutsColumns says whether tensor parallelism cuts a source by its last dimension, so that each reader takes a slice of
+// every row.
+func CutsColumns(name string, shape []int64) bool {
+	return len(shape) >= 2 && tensorParallelDim(Source{Name: name, Shape: shape}) == len(shape)-1
+}
+
 // splitLast cuts a dotted name before its last component.
 func splitLast(name string) (path, leaf string) {
 	i := strings.LastIndexByte(name, '.')

@@ -7,18 +7,10 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// gatherBytes is how many bytes of short runs are collected before they are hashed: an update of the hash costs as
-// much as copying some 200 bytes.
-const gatherBytes = 4096
-
-// hasher is the reusable state of one digest.
-type hasher struct {
-	h   xxh3.Hasher
-	buf [gatherBytes]byte
-	n   int // bytes in buf
-}
-
-var hashers = sync.Pool{New: func() any { return new(hasher) }}
+// gatherBytes is how many bytes of scattered runs are collected before they are hashed: as many as a tile has by default,
+// so that most are hashed by one call. An update of a running hash costs as much as copying some 200 bytes, and the buffer
+// stays in the second-level cache.
+const gatherBytes = defaultMax
 
 // Digest digests a strided box of mem: its first element lies at off, element (i,j,…) at off + i·stride[0] + … bytes.
 // shape is in elements of elsize bytes. It fails, and reads nothing, where the box leaves mem.
@@ -26,17 +18,14 @@ func Digest(mem []byte, off, elsize int64, shape, stride []int64) (uint64, error
 	if err := inside(int64(len(mem)), off, elsize, shape, stride); err != nil {
 		return 0, err
 	}
-	dims, run := collapse(elsize, shape, stride)
+	dims, run := collapse(elsize, shape, stride, stride)
 	if dims == 0 {
 		return xxh3.Hash(mem[off : off+run]), nil
 	}
-	s := hashers.Get().(*hasher)
-	defer hashers.Put(s)
-	s.h.Reset()
-	s.n = 0
-	s.rows(mem, off, run, shape[:dims], stride[:dims])
-	s.flush()
-	return s.h.Sum64(), nil
+	g := gatherers.Get().(*gatherer)
+	defer gatherers.Put(g)
+	g.m = mover{dst: g.buf[:], src: mem, run: run}
+	return g.digest(off, shape[:dims], stride[:dims]), nil
 }
 
 // inside refuses a box that leaves a memory of length bytes.
@@ -54,19 +43,22 @@ func inside(length, off, elsize int64, shape, stride []int64) error {
 		}
 	}
 	if lo < 0 || hi > length {
-		return fmt.Errorf("digest box at %d, shape %v, strides %v: bytes [%d, %d) leave a memory of %d", off, shape, stride, lo, hi, length)
+		return fmt.Errorf("box at %d, shape %v, strides %v: bytes [%d, %d) leave a memory of %d", off, shape, stride, lo, hi, length)
 	}
 	return nil
 }
 
-// collapse finds how many outer dimensions remain when the inner ones that lie back to back are one run of bytes.
-func collapse(elsize int64, shape, stride []int64) (dims int, run int64) {
-	run = elsize
-	for d := len(shape) - 1; d >= 0; d-- {
-		if shape[d] == 0 {
+// collapse finds how many outer dimensions remain when the inner ones that lie back to back, on both sides, are one run of
+// bytes; none and no byte where the box is empty.
+func collapse(elsize int64, shape, a, b []int64) (dims int, run int64) {
+	for _, n := range shape {
+		if n == 0 {
 			return 0, 0
 		}
-		if shape[d] != 1 && stride[d] != run {
+	}
+	run = elsize
+	for d := len(shape) - 1; d >= 0; d-- {
+		if shape[d] != 1 && (a[d] != run || b[d] != run) {
 			return d + 1, run
 		}
 		run *= shape[d]
@@ -74,31 +66,75 @@ func collapse(elsize int64, shape, stride []int64) (dims int, run int64) {
 	return 0, run
 }
 
-// rows feeds the runs of a box in row-major order.
-func (s *hasher) rows(mem []byte, off, run int64, shape, stride []int64) {
-	if len(shape) == 0 {
-		s.add(mem[off : off+run])
+// gatherer hashes the runs of a box in row-major order by way of a buffer.
+type gatherer struct {
+	m     mover          // from the box's memory into buf
+	h     xxh3.Hasher    // of boxes that don't fit buf
+	to    [maxDims]int64 // byte strides of the part that is gathered
+	shape [maxDims]int64 // of the part that is gathered, elements
+	buf   [gatherBytes]byte
+	n     int64 // bytes in buf
+}
+
+var gatherers = sync.Pool{New: func() any { return new(gatherer) }}
+
+// digest gathers a box that fits the buffer and hashes it at once; of others it hashes one buffer after the other.
+func (g *gatherer) digest(off int64, shape, stride []int64) uint64 {
+	total := g.m.run
+	for _, n := range shape {
+		total *= n
+	}
+	g.n = 0
+	if total <= gatherBytes {
+		g.gather(off, shape, stride)
+		return xxh3.Hash(g.buf[:total])
+	}
+	g.h.Reset()
+	g.pieces(off, shape, stride, total)
+	g.flush()
+	return g.h.Sum64()
+}
+
+// pieces goes down to parts of the box that fit the buffer: a tile of any size is hashed in bounded memory.
+func (g *gatherer) pieces(off int64, shape, stride []int64, total int64) {
+	if len(shape) == 0 { // one run that is longer than the buffer
+		g.flush()
+		_, _ = g.h.Write(g.m.src[off : off+g.m.run]) // a hash never fails
 		return
 	}
-	for range shape[0] {
-		s.rows(mem, off, run, shape[1:], stride[1:])
-		off += stride[0]
+	part := total / shape[0]
+	if part > gatherBytes {
+		for i := range shape[0] {
+			g.pieces(off+i*stride[0], shape[1:], stride[1:], part)
+		}
+		return
+	}
+	copy(g.shape[:], shape)
+	for i := int64(0); i < shape[0]; i += g.shape[0] {
+		room := (gatherBytes - g.n) / part
+		if room == 0 {
+			g.flush()
+			room = gatherBytes / part
+		}
+		g.shape[0] = min(room, shape[0]-i)
+		g.gather(off+i*stride[0], g.shape[:len(shape)], stride)
 	}
 }
 
-func (s *hasher) add(b []byte) {
-	if len(b) > gatherBytes/4 {
-		s.flush()
-		_, _ = s.h.Write(b)
-		return
+// gather appends a box for which there is room.
+func (g *gatherer) gather(off int64, shape, stride []int64) {
+	step := g.m.run
+	for d := len(shape) - 1; d >= 0; d-- {
+		g.to[d] = step
+		step *= shape[d]
 	}
-	if s.n+len(b) > gatherBytes {
-		s.flush()
-	}
-	s.n += copy(s.buf[s.n:], b)
+	g.m.move(g.n, off, shape, g.to[:len(shape)], stride)
+	g.n += step
 }
 
-func (s *hasher) flush() {
-	_, _ = s.h.Write(s.buf[:s.n])
-	s.n = 0
+func (g *gatherer) flush() {
+	if g.n > 0 {
+		_, _ = g.h.Write(g.buf[:g.n])
+		g.n = 0
+	}
 }

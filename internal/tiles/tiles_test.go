@@ -136,6 +136,51 @@ func TestDigestAgreesWithHashingElementByElement(t *testing.T) {
 	}
 }
 
+// TestLargeTilesAreHashedWhole takes boxes that don't fit the buffer in which runs are gathered, also transposed ones.
+func TestLargeTilesAreHashedWhole(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(5, 6))
+	mem := make([]byte, 4<<20)
+	for i := range mem {
+		mem[i] = byte(r.Uint32())
+	}
+	for _, c := range []struct{ shape, stride []int64 }{
+		{[]int64{400, 300}, []int64{700, 2}},
+		{[]int64{300, 400}, []int64{2, 700}},
+		{[]int64{3, 40, 700}, []int64{90_000, 2_100, 2}},
+		{[]int64{3, 40, 700}, []int64{2, 6, 3000}},
+		{[]int64{2, 3, 200, 50}, []int64{1_500_000, 100, 5_000, 2}},
+		{[]int64{3, 50_000}, []int64{200_000, 2}}, // rows longer than the buffer
+		{[]int64{2, 1, 70_000}, []int64{300_000, 1, 4}},
+		{[]int64{200, 3, 120}, []int64{2, 400, 1200}},
+	} {
+		packed, nbytes := make([]int64, len(c.shape)), int64(2)
+		for d := len(c.shape) - 1; d >= 0; d-- {
+			packed[d] = nbytes
+			nbytes *= c.shape[d]
+		}
+		flat := make([]byte, nbytes)
+		for e := int64(0); e < nbytes; e += 2 { // element by element, by division
+			at := int64(0)
+			for d := range c.shape {
+				at += e / packed[d] % c.shape[d] * c.stride[d]
+			}
+			copy(flat[e:], mem[at:at+2])
+		}
+		got, err := Digest(mem, 0, 2, c.shape, c.stride)
+		if want := xxh3.Hash(flat); err != nil || got != want {
+			t.Errorf("shape %v, strides %v: %x, %v; want %x", c.shape, c.stride, got, err, want)
+		}
+		out := make([]byte, nbytes)
+		if err := Copy(out, 0, packed, mem, 0, c.stride, c.shape, 2); err != nil || !slices.Equal(out, flat) {
+			t.Errorf("shape %v, strides %v: the copy differs, %v", c.shape, c.stride, err)
+		}
+		if err := Copy(out[1:], 0, packed, mem, 0, c.stride, c.shape, 2); err == nil {
+			t.Errorf("shape %v: a copy left its memory", c.shape)
+		}
+	}
+}
+
 func TestDigestRefusesToLeaveMemory(t *testing.T) {
 	t.Parallel()
 	mem := make([]byte, 100)
@@ -224,10 +269,11 @@ func TestGridIsWithinBoundsAndPositive(t *testing.T) {
 func BenchmarkDigest(b *testing.B) {
 	mem := make([]byte, 64<<20)
 	for name, c := range map[string]struct{ shape, stride []int64 }{
-		"contiguous":     {[]int64{1 << 19}, []int64{2}},
-		"rows of 4 KiB":  {[]int64{256, 2048}, []int64{8192, 2}},
-		"rows of 96 B":   {[]int64{10922, 48}, []int64{1536, 2}},
-		"single element": {[]int64{512, 1024}, []int64{2, 4096}},
+		"contiguous":        {[]int64{1 << 19}, []int64{2}},
+		"rows of 4 KiB":     {[]int64{256, 2048}, []int64{8192, 2}},
+		"rows of 96 B":      {[]int64{10922, 48}, []int64{1536, 2}},
+		"transposed":        {[]int64{128, 48}, []int64{2, 4096}},
+		"large, transposed": {[]int64{512, 1024}, []int64{2, 4096}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(2 * c.shape[0] * max(1, append(c.shape, 1)[1]))
