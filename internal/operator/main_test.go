@@ -65,9 +65,8 @@ func manifest(k messages.Key, world int, nbytes int64) *messages.Manifest {
 // sampleView is a model in the middle of things: run 2 has fenced run 1, 2.4 is newest, 2.5 is on its way, one receiver is
 // behind and failed, one is hostile to terminals.
 func sampleView() *View {
-	base := key(2, 3)
 	partial := manifest(key(2, 4), 4, 1<<20)
-	partial.Base = &base
+	partial.Base = &messages.Ref{Key: key(2, 3)}
 	return &View{
 		Model: "org/tiny", Now: now, Newest: key(2, 4),
 		Run:   messages.RunRecord{Run: 2, Job: "job-b", World: 4, Taken: before(time.Hour)},

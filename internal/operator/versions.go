@@ -106,7 +106,7 @@ func (v *View) committedRow(c *messages.Committed) VersionRow {
 	if m := c.Manifest; m != nil {
 		r.World, r.Nbytes = m.World, m.Nbytes()
 		if m.Base != nil {
-			r.Base = m.Base.String()
+			r.Base = m.Base.Key.String()
 		}
 	}
 	return r

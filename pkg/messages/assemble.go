@@ -28,7 +28,7 @@ func (c *Control) Assemble(ctx context.Context, key Key) (v *Version, err error)
 		return nil, fmt.Errorf("assemble version %s: %w", key, ErrMalformed)
 	}
 	v = &Version{
-		Manifest: manifest, Ranks: make([]RankVersion, len(m.Tables)), Headers: m.Manifest.Trace,
+		Manifest: manifest, Digest: m.Manifest.Body.Digest, Ranks: make([]RankVersion, len(m.Tables)), Headers: m.Manifest.Trace,
 	}
 	if v.Run, err = c.recordOf(ctx, key.Run); err != nil {
 		return nil, fmt.Errorf("assemble version %s: %w", key, err)
@@ -83,7 +83,7 @@ func (v *Version) addTable(rank int, it protocol.Item) error {
 		{"endpoint", t.Endpoint.Digest, want.Endpoint},
 		{"tile digests", t.Tiles.Digest, want.Tiles},
 		{"bytes", t.Nbytes, want.Nbytes},
-		{"base", keyOrNone(t.Base), keyOrNone(v.Manifest.Base)},
+		{"base", refOrNone(t.Base), refOrNone(v.Manifest.Base)},
 	} {
 		if c.have != c.want {
 			return fmt.Errorf("table: %s is %v, manifest says %v: %w", c.what, c.have, c.want, ErrContradiction)
@@ -91,13 +91,6 @@ func (v *Version) addTable(rank int, it protocol.Item) error {
 	}
 	v.Ranks[rank] = RankVersion{Table: t, Digests: want}
 	return nil
-}
-
-func keyOrNone(k *Key) Key {
-	if k == nil {
-		return Key{}
-	}
-	return *k
 }
 
 // fetchBlobs fills in layouts, endpoints and tile digests: from the caches, from the
@@ -147,7 +140,7 @@ func (c *Control) fetchLayouts(ctx context.Context, v *Version) error {
 func (c *Control) planLayout(want *blobFetch, v *Version, rank int) {
 	t, run := v.Ranks[rank].Table, v.Manifest.Key.Run
 	if l, ok := c.layouts.get(t.Layout.Digest.String()); ok {
-		v.Ranks[rank].Layout, v.Ranks[rank].layoutNbytes = l.Layout, l.nbytes
+		v.Ranks[rank].Layout, v.Ranks[rank].known = l.Layout, l
 		return
 	}
 	want.add(t.Layout, func(i int) string { return c.subj.blob(run, t.Layout.Digest, i) })
@@ -175,8 +168,8 @@ func (c *Control) decodeRankLayout(got *blobFetch, r *RankVersion) error {
 	if err != nil {
 		return err
 	}
-	r.Layout, r.layoutNbytes = l, l.Nbytes()
-	c.layouts.put(r.Table.Layout.Digest.String(), knownLayout{l, r.layoutNbytes})
+	r.Layout, r.known = l, knownLayout{l, l.Nbytes(), l.NTiles()}
+	c.layouts.put(r.Table.Layout.Digest.String(), r.known)
 	return nil
 }
 
@@ -220,24 +213,14 @@ func (v *Version) checkRank(rank int) error {
 	if r.Layout.Rank != rank || r.Endpoint.Rank != rank {
 		return fmt.Errorf("layout is of rank %d, endpoint of rank %d: %w", r.Layout.Rank, r.Endpoint.Rank, ErrContradiction)
 	}
-	if n := r.layoutNbytes; n != r.Table.Nbytes {
+	if n := r.known.nbytes; n != r.Table.Nbytes {
 		return fmt.Errorf("layout has %d bytes, table says %d: %w", n, r.Table.Nbytes, ErrContradiction)
 	}
 	if n := len(r.Table.Changed); n > 0 && int(r.Table.Changed[n-1]) >= len(r.Layout.Names) {
 		return fmt.Errorf("changed source %d of %d: %w", r.Table.Changed[n-1], len(r.Layout.Names), ErrContradiction)
 	}
+	if r.Tiles != nil && len(r.Tiles.Digests) != r.known.ntiles {
+		return fmt.Errorf("%d tile digests, layout has %d tiles: %w", len(r.Tiles.Digests), r.known.ntiles, ErrContradiction)
+	}
 	return matchRegions(r.Layout, r.Endpoint, r.Table.Regions)
-}
-
-// Changed lists the names of the sources that changed since the manifest's base, or
-// nil when the version is whole.
-func (r *RankVersion) Changed() []string {
-	if r.Table.Base == nil {
-		return nil
-	}
-	names := make([]string, len(r.Table.Changed))
-	for i, s := range r.Table.Changed {
-		names[i] = r.Layout.Names[s]
-	}
-	return names
 }

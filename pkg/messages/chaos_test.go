@@ -304,9 +304,7 @@ func TestFullStream(t *testing.T) {
 	c := natstest.Open(t, natstest.Start(t, natsd.Options{}), cfg)
 	run := takeRun(t, c, "job", 1)
 	for v := uint64(1); ; v++ {
-		p := publication(messages.Key{Run: run.Run, Version: v}, 0, 1)
-		p.Tiles.Digests = make([]uint64, 100_000)
-		p.Tiles.Digests[0] = v
+		p := wide(messages.Key{Run: run.Run, Version: v}, 0, 1, 50_000)
 		began := time.Now()
 		err := c.Publish(natstest.Context(t, 10*time.Second), p)
 		if err == nil && v < 10 {

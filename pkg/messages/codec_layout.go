@@ -82,17 +82,7 @@ func EncodeLayout(l *Layout) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return out, checkExpansion(layoutSchema, len(plain), out)
-}
-
-// checkExpansion keeps a writer within what readers accept: a payload so regular that
-// it would expand beyond the bound is sent as it is.
-func checkExpansion(schema string, nplain int, out []byte) error {
-	bound := min(int64(MaxExpanded), MinExpanded+MaxRatio*int64(len(out)))
-	if err := limited(schema, "expanded bytes", int64(nplain), bound); err != nil {
-		return err
-	}
-	return limited(schema, "blob bytes", int64(len(out)), MaxBlob)
+	return out, limited(layoutSchema, "blob bytes", int64(len(out)), MaxBlob)
 }
 
 func encodeSources(l *Layout) *wireSources {

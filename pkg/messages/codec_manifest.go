@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drydock-rl/drydock/pkg/messages/internal/columns"
+	"github.com/drydock-rl/drydock/pkg/messages/protocol"
 )
 
 const (
@@ -23,7 +24,7 @@ type wireManifest struct {
 	Endpoints []byte   `msgpack:"endpoints"`
 	Tiles     []byte   `msgpack:"tiles"`  // 32 zero bytes: the rank has none
 	Nbytes    []byte   `msgpack:"nbytes"` // plain
-	Base      *wireKey `msgpack:"base,omitempty"`
+	Base      *wireRef `msgpack:"base,omitempty"`
 }
 
 // EncodeManifest writes a manifest. It is never compressed: committers of different
@@ -34,7 +35,7 @@ func EncodeManifest(m *Manifest) ([]byte, error) {
 	}
 	w := wireManifest{
 		Schema: manifestSchema, Model: m.Model, Run: m.Key.Run, Version: m.Key.Version,
-		World: uint64(m.World), Base: keyOut(m.Base),
+		World: uint64(m.World), Base: refOut(m.Base),
 	}
 	nbytes := make([]int64, len(m.Ranks))
 	for i, r := range m.Ranks {
@@ -62,7 +63,11 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 		return nil, err
 	}
 	m := &Manifest{
-		Model: w.Model, Key: Key{Run: w.Run, Version: w.Version}, World: clampInt(w.World), Base: keyIn(w.Base),
+		Model: w.Model, Key: Key{Run: w.Run, Version: w.Version}, World: clampInt(w.World),
+	}
+	var err error
+	if m.Base, err = refIn(manifestSchema, w.Base); err != nil {
+		return nil, err
 	}
 	if err := checkWorld(manifestSchema, m.Key, m.World); err != nil {
 		return nil, err
@@ -104,10 +109,18 @@ func (m *Manifest) validate() error {
 			return malformed(manifestSchema, "tables", "rank %d lacks a digest", i)
 		}
 	}
-	if m.Base != nil && (m.Base.IsZero() || !m.Base.Less(m.Key)) {
-		return malformed(manifestSchema, "base", "is %s, want a version before %s", m.Base, m.Key)
+	return checkBase(manifestSchema, m.Base, m.Key)
+}
+
+// Ref names this version exactly: what a partial version on top of it names as its base,
+// and what a receiver notes when it installs it. Of a manifest that can't be written
+// the digest is zero, which is nobody's base.
+func (m *Manifest) Ref() Ref {
+	b, err := EncodeManifest(m)
+	if err != nil {
+		return Ref{Key: m.Key}
 	}
-	return nil
+	return Ref{Key: m.Key, Manifest: protocol.Sum(b)}
 }
 
 // Nbytes is the number of bytes that all ranks serve.

@@ -40,7 +40,7 @@ type wireTable struct {
 	Layout   wireBlob  `msgpack:"layout"`
 	Endpoint wireBlob  `msgpack:"endpoint"`
 	Tiles    *wireBlob `msgpack:"tiles,omitempty"`
-	Base     *wireKey  `msgpack:"base,omitempty"`
+	Base     *wireRef  `msgpack:"base,omitempty"`
 	NRegions uint64    `msgpack:"nregions,omitempty"`
 	Regions  []byte    `msgpack:"regions,omitempty"` // deltas
 	NChanged uint64    `msgpack:"nchanged,omitempty"`
@@ -58,7 +58,7 @@ func EncodeTable(t *Table) ([]byte, error) {
 		Rank: uint64(t.Rank), World: uint64(t.World), Nbytes: uint64(t.Nbytes),
 		Layout: t.Layout.wire(), Endpoint: t.Endpoint.wire(),
 		NRegions: uint64(len(t.Regions)), Regions: columns.AppendDeltas(nil, t.Regions),
-		Base: keyOut(t.Base), NChanged: uint64(len(t.Changed)), Changed: columns.AppendDeltas(nil, t.Changed),
+		Base: refOut(t.Base), NChanged: uint64(len(t.Changed)), Changed: columns.AppendDeltas(nil, t.Changed),
 		Grouped: t.Grouped,
 	}
 	if !t.Tiles.Digest.IsZero() {
@@ -88,7 +88,11 @@ func DecodeTable(b []byte) (*Table, error) {
 	t := &Table{
 		Model: w.Model, Key: Key{Run: w.Run, Version: w.Version},
 		Rank: clampInt(w.Rank), World: clampInt(w.World), Nbytes: int64(min(w.Nbytes, math.MaxInt64)),
-		Base: keyIn(w.Base), Grouped: w.Grouped,
+		Grouped: w.Grouped,
+	}
+	var err error
+	if t.Base, err = refIn(tableSchema, w.Base); err != nil {
+		return nil, err
 	}
 	for _, b := range []struct {
 		field string
@@ -108,7 +112,6 @@ func DecodeTable(b []byte) (*Table, error) {
 	if err := limited(tableSchema, "regions", int64(min(w.NRegions, 1<<62)), MaxRegions); err != nil {
 		return nil, err
 	}
-	var err error
 	if t.Regions, err = columns.Deltas[uint32](w.Regions, int(w.NRegions), MaxRegions-1); err != nil {
 		return nil, malformed(tableSchema, "regions", "%v", err)
 	}
@@ -134,8 +137,8 @@ func (t *Table) validate() error {
 	if t.Base == nil && len(t.Changed) > 0 {
 		return malformed(tableSchema, "changed", "names changes without a base")
 	}
-	if t.Base != nil && (t.Base.IsZero() || !t.Base.Less(t.Key)) {
-		return malformed(tableSchema, "base", "is %s, want a version before %s", t.Base, t.Key)
+	if err := checkBase(tableSchema, t.Base, t.Key); err != nil {
+		return err
 	}
 	for i := 1; i < len(t.Changed); i++ {
 		if t.Changed[i] <= t.Changed[i-1] {
@@ -332,18 +335,48 @@ func checkWorld(schema string, key Key, world int) error {
 	return nil
 }
 
+// wireRef is a Ref as it travels.
+type wireRef struct {
+	Run      uint64 `msgpack:"run"`
+	Version  uint64 `msgpack:"version"`
+	Manifest []byte `msgpack:"manifest"` // 32 bytes
+}
+
+func refOut(r *Ref) *wireRef {
+	if r == nil {
+		return nil
+	}
+	return &wireRef{Run: r.Key.Run, Version: r.Key.Version, Manifest: r.Manifest[:]}
+}
+
+func refIn(schema string, w *wireRef) (*Ref, error) {
+	if w == nil {
+		return nil, nil
+	}
+	r := &Ref{Key: Key{Run: w.Run, Version: w.Version}}
+	if len(w.Manifest) != len(r.Manifest) {
+		return nil, malformed(schema, "base", "manifest digest of %d bytes, want %d", len(w.Manifest), len(r.Manifest))
+	}
+	copy(r.Manifest[:], w.Manifest)
+	return r, nil
+}
+
+// checkBase: a partial version stands on one exact version that is older.
+func checkBase(schema string, base *Ref, key Key) error {
+	if base == nil {
+		return nil
+	}
+	if base.Key.IsZero() || base.Manifest.IsZero() || !base.Key.Less(key) {
+		return malformed(schema, "base", "is %s, want a version before %s and its manifest's digest", base, key)
+	}
+	return nil
+}
+
 func keyOut(k *Key) *wireKey {
 	if k == nil {
 		return nil
 	}
 	return &wireKey{Run: k.Run, Version: k.Version}
-}
-
-func keyIn(w *wireKey) *Key {
-	if w == nil {
-		return nil
-	}
-	return &Key{Run: w.Run, Version: w.Version}
 }
 
 // clampInt keeps a number from the wire positive; what does not fit fails its limit.

@@ -54,7 +54,7 @@ func (c *Control) buildManifest(ctx context.Context, key Key, items []protocol.I
 			return protocol.Body{}, &RankError{Op: "commit", Key: key, Ranks: []int{rank}, Err: err}
 		}
 	}
-	if err := c.checkGroupsAtCommit(ctx, key, tables); err != nil {
+	if err := errors.Join(c.checkGroupsAtCommit(ctx, key, tables), c.checkBaseAtCommit(ctx, m.Base)); err != nil {
 		return protocol.Body{}, fmt.Errorf("commit version %s: %w", key, err)
 	}
 	b, err := EncodeManifest(m)
@@ -67,8 +67,8 @@ func (m *Manifest) add(rank int, t *Table, d Digest) error {
 	}
 	if rank == 0 {
 		m.Base = t.Base
-	} else if (t.Base == nil) != (m.Base == nil) || t.Base != nil && *t.Base != *m.Base {
-		return fmt.Errorf("%w: base version is %v, that of rank 0 is %v", ErrContradiction, t.Base, m.Base)
+	} else if refOrNone(t.Base) != refOrNone(m.Base) {
+		return fmt.Errorf("%w: base version is %v, that of rank 0 is %v", ErrContradiction, refOrNone(t.Base), refOrNone(m.Base))
 	}
 	m.Ranks[rank] = ManifestRank{
 		Table: d, Layout: t.Layout.Digest, Endpoint: t.Endpoint.Digest, Tiles: t.Tiles.Digest, Nbytes: t.Nbytes,

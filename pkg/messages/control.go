@@ -104,6 +104,7 @@ func (c *Control) deadline(ctx context.Context) (context.Context, context.Cancel
 type knownLayout struct {
 	*Layout
 	nbytes int64
+	ntiles int
 }
 
 // cache keeps decoded blobs. It forgets everything when it is full: a refill costs one

@@ -12,7 +12,8 @@
 // its tile digests (what its bytes are). A manifest names the table of every rank: it
 // is the commit. An end stands in a manifest's place once the version is abandoned
 // or retired. A lease is a receiver's claim that it is reading a version. An order is
-// an operator's rollback.
+// an operator's rollback. A base is the exact version, by key and manifest digest, that
+// a partial version's differences are to be put upon, and on no other.
 //
 // # Main law
 //
@@ -20,6 +21,14 @@
 // read from a lagging replica may be short but never wrong; what must not be short
 // (the commit after a lease was written, the leases after a commit was withdrawn) is
 // read through the stream's leader.
+//
+// # Partial versions
+//
+// A Publication with a Base says that only some sources changed since: those that
+// Changed names, or those whose digests differ from BaseTiles. Commit checks that all
+// ranks mean the same base. A receiver asks Version.StagesOn whether what it serves is
+// that base, reads what Version.Changed lists, and else stages the whole from the same
+// layouts; Version.Ref is what it notes as served.
 //
 // # Wire format, version 1
 //

@@ -37,7 +37,9 @@ func pack(v any) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// squeeze compresses a packed payload when that makes it smaller.
+// squeeze compresses a packed payload when that makes it smaller. A payload so regular
+// that readers would take it for a bomb stays as it is: half a kilobyte of zstd can hold
+// the layout of a hundred thousand equal shards.
 func squeeze(packed []byte) ([]byte, error) {
 	if len(packed) <= compressAbove {
 		return packed, nil
@@ -47,11 +49,14 @@ func squeeze(packed []byte) ([]byte, error) {
 		return nil, fmt.Errorf("make zstd encoder: %w", err)
 	}
 	out := w.EncodeAll(packed, make([]byte, 0, len(packed)/2))
-	if len(out) >= len(packed) {
+	if len(out) >= len(packed) || int64(len(packed)) > expansion(len(out)) {
 		return packed, nil
 	}
 	return out, nil
 }
+
+// expansion is how many bytes a compressed payload of nbytes may become.
+func expansion(nbytes int) int64 { return min(MaxExpanded, MinExpanded+MaxRatio*int64(nbytes)) }
 
 // expand undoes squeeze. A msgpack map never begins with zstd's magic number, so a
 // payload says itself whether it is compressed.
@@ -66,7 +71,7 @@ func expand(schema string, b []byte) ([]byte, error) {
 	if !h.HasFCS {
 		return nil, &FormatError{Schema: schema, Reason: "zstd frame without content size", Kind: ErrMalformed}
 	}
-	bound := min(int64(MaxExpanded), MinExpanded+MaxRatio*int64(len(b)))
+	bound := expansion(len(b))
 	if h.FrameContentSize > uint64(bound) {
 		return nil, &LimitError{Schema: schema, Limit: "expanded bytes", Have: int64(min(h.FrameContentSize, 1<<62)), Max: bound}
 	}

@@ -30,6 +30,10 @@ var (
 	// ErrContradiction: what a rank published is not what the manifest says. The version
 	// must not be read.
 	ErrContradiction = errors.New("contradicts the manifest")
+	// ErrBase: a partial version can't be staged as a difference here, since another
+	// version is served than its base. Nothing was staged; the whole may be, where its
+	// layouts hold all that is needed.
+	ErrBase = errors.New("not the base of the partial version")
 	// ErrLeaseLost: the version's bytes may be overwritten from now on.
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrHeld: receivers still hold leases on the version. Its commit is withdrawn, its
@@ -88,7 +92,11 @@ type RankError struct {
 }
 
 func (e *RankError) Error() string {
-	return fmt.Sprintf("%s version %s: %v: ranks %s", e.Op, e.Key, e.Err, rankList(e.Ranks))
+	noun := "ranks"
+	if len(e.Ranks) == 1 {
+		noun = "rank"
+	}
+	return fmt.Sprintf("%s version %s: %v: %s %s", e.Op, e.Key, e.Err, noun, rankList(e.Ranks))
 }
 
 // Unwrap returns the cause.

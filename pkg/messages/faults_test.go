@@ -187,8 +187,7 @@ func TestGroupsChangeTogether(t *testing.T) {
 	c := natstest.Open(t, natstest.Start(t, natsd.Options{}), memory())
 	ctx := natstest.Context(t, 20*time.Second)
 	run := takeRun(t, c, "job", 1).Run
-	base := messages.Key{Run: run, Version: 1}
-	publishAll(t, c, base, 1)
+	base := publishAll(t, c, messages.Key{Run: run, Version: 1}, 1).Ref()
 	partial := func(v uint64, kind messages.GroupKind, members, changed []string) error {
 		p := publication(messages.Key{Run: run, Version: v}, 0, 1)
 		p.Layout.Groups = []messages.Group{{Kind: kind, Members: members}}

@@ -13,3 +13,6 @@ func ParseKey(s string) (Key, error) { return protocol.ParseKey(s) }
 
 // ParseDigest reads 64 lower-case hexadecimal digits.
 func ParseDigest(s string) (Digest, error) { return protocol.ParseDigest(s) }
+
+// Ref names one exact version: its key and the digest of its manifest.
+type Ref = protocol.Ref

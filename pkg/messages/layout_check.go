@@ -25,6 +25,50 @@ func (l *Layout) Nbytes() int64 {
 	return total
 }
 
+// eachShard walks over the boxes of all shards: lo0,hi0,lo1,hi1,… each.
+func (l *Layout) eachShard(f func(shard int, box []int64)) {
+	at := 0
+	for i, s := range l.Source {
+		n := 2 * l.NDim(int(s))
+		f(i, l.Box[at:at+n])
+		at += n
+	}
+}
+
+// NTiles is the number of tiles of all shards: how many digests a version of the layout
+// has. It is 0 without a grid, and beyond MaxTiles it is no exact count any more.
+func (l *Layout) NTiles() int {
+	total := 0
+	if l.Grid == nil {
+		return 0
+	}
+	l.eachShard(func(shard int, box []int64) {
+		total = min(total+l.shardTiles(int(l.Source[shard]), box), MaxTiles+1)
+	})
+	return total
+}
+
+// shardTiles counts the cells of a source's grid that a box touches, up to one more
+// than MaxTiles; cells begin at multiples of the grid's extents, in global coordinates.
+func (l *Layout) shardTiles(source int, box []int64) int {
+	n := int64(1)
+	for d, grid := range l.cells(source) {
+		lo, hi := box[2*d], box[2*d+1]
+		if lo >= hi {
+			return 0
+		}
+		// Both factors are at most 2^48, and the first is kept below 2^25: no overflow
+		// that the bound does not catch, since it is applied after each dimension.
+		n = min(n, MaxTiles+1)
+		if cells := (hi-1)/grid - lo/grid + 1; cells > MaxTiles/n {
+			n = MaxTiles + 1
+		} else {
+			n *= cells
+		}
+	}
+	return int(n)
+}
+
 // validate checks a layout that a caller built.
 func (l *Layout) validate() error {
 	if err := l.validateSources(); err != nil {

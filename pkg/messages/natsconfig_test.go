@@ -181,8 +181,7 @@ func allowed(ctx context.Context, t *testing.T, p0, p1, rx, op *messages.Control
 	if err != nil {
 		t.Fatal(err)
 	}
-	big := publication(key, 1, 2)
-	big.Tiles.Digests = make([]uint64, 200_000) // does not ride inline
+	big := wide(key, 1, 2, 100_000) // its 200,000 digests do not ride inline
 	for _, err := range []error{p0.Publish(ctx, publication(key, 0, 2)), p1.Publish(ctx, big)} {
 		if err != nil {
 			t.Fatal(err)

@@ -61,19 +61,19 @@ func (c *Control) encodePublication(p *Publication) (*Table, []chunk, error) {
 		Model: c.cfg.Model, Key: p.Key, Rank: p.Rank, World: p.World, Regions: p.Regions, Base: p.Base,
 		Grouped: len(p.Layout.Groups) > 0,
 	}
-	var err error
-	if t.Changed, err = p.changed(); err != nil {
+	layout, known, err := c.encoded.get(p.Layout)
+	if err != nil {
 		return nil, nil, err
 	}
-	layout, nbytes, err := c.encoded.get(p.Layout)
-	if err != nil {
+	// After the layout was found valid: the tiles are compared along its boxes.
+	if t.Changed, err = p.changed(); err != nil {
 		return nil, nil, err
 	}
 	endpoint, err := EncodeEndpoint(p.Endpoint)
 	if err != nil {
 		return nil, nil, err
 	}
-	t.Nbytes = nbytes
+	t.Nbytes = known.nbytes
 	t.Layout = blobOf(layout)
 	chunks := c.appendRunBlob(nil, p.Key.Run, t.Layout.Digest, layout)
 	t.Endpoint = blobOf(endpoint)
@@ -111,23 +111,23 @@ func blobOf(b []byte) Blob { return Blob{Digest: protocol.Sum(b), Nbytes: int64(
 // encodedLayout remembers the encoding of one layout by its address: a publisher's
 // layout is the same for all versions, and takes longer to encode than all else.
 type encodedLayout struct {
-	mu     sync.Mutex
-	of     *Layout
-	blob   []byte
-	nbytes int64
+	mu    sync.Mutex
+	of    *Layout
+	blob  []byte
+	known knownLayout
 }
 
-func (e *encodedLayout) get(l *Layout) (blob []byte, nbytes int64, err error) {
+func (e *encodedLayout) get(l *Layout) (blob []byte, known knownLayout, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.of != l {
 		blob, err := EncodeLayout(l)
 		if err != nil {
-			return nil, 0, err
+			return nil, knownLayout{}, err
 		}
-		e.of, e.blob, e.nbytes = l, blob, l.Nbytes()
+		e.of, e.blob, e.known = l, blob, knownLayout{l, l.Nbytes(), l.NTiles()}
 	}
-	return e.blob, e.nbytes, nil
+	return e.blob, e.known, nil
 }
 
 func (c *Control) appendRunBlob(chunks []chunk, run uint64, d Digest, blob []byte) []chunk {
@@ -173,28 +173,6 @@ func matchRegions(l *Layout, e *Endpoint, regions []uint32) error {
 		}
 	}
 	return nil
-}
-
-// changed maps the names of changed sources to their indices.
-func (p *Publication) changed() ([]uint32, error) {
-	if len(p.Changed) == 0 {
-		return nil, nil
-	}
-	want := make(map[string]bool, len(p.Changed))
-	for _, name := range p.Changed {
-		want[name] = true
-	}
-	var indices []uint32
-	for i, name := range p.Layout.Names {
-		if want[name] {
-			indices = append(indices, uint32(i))
-			delete(want, name)
-		}
-	}
-	for name := range want {
-		return nil, fmt.Errorf("changed source %q is not in the layout of rank %d", name, p.Rank)
-	}
-	return indices, nil
 }
 
 // blobWindow is how many chunks of one publication are in flight.

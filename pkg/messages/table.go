@@ -48,7 +48,7 @@ type Table struct {
 	Tiles    Blob     // zero digest: the rank publishes no tile digests
 	Nbytes   int64    // bytes of all shards
 	Regions  []uint32 // region i of the layout is the endpoint's region Regions[i]; nil: the same numbers. So a publisher alternates buffers with one layout and one endpoint
-	Base     *Key     // partial version: what is not Changed equals this version's
+	Base     *Ref     // partial version: what is not Changed equals this exact version's
 	Changed  []uint32 // with Base: indices into the layout's sources, ascending
 	Grouped  bool     // the layout has groups, which committers check
 }
@@ -69,7 +69,7 @@ type Manifest struct {
 	Key   Key
 	World int
 	Ranks []ManifestRank // indexed by rank
-	Base  *Key           // partial version: the only version it may be staged upon
+	Base  *Ref           // partial version: the only version that its difference may be staged upon
 }
 
 // Publication is one rank's part of one version. Its layout must not be changed any
@@ -82,13 +82,19 @@ type Publication struct {
 	Endpoint *Endpoint
 	Tiles    *Tiles   // nil: no digests
 	Regions  []uint32 // as in Table: where this version's bytes lie among the endpoint's regions; nil: the same numbers
-	Base     *Key     // partial version: the version that holds what did not change
-	Changed  []string // with Base: names of the sources that changed
+
+	// Of a partial version. All ranks name the same base; all that a layout holds is
+	// served, changed or not, so that a receiver that does not serve the base can stage
+	// the whole. A layout may also leave out what did not change.
+	Base      *Ref     // the exact version that holds what did not change; Manifest.Ref
+	Changed   []string // names of the sources that changed; empty: see BaseTiles
+	BaseTiles *Tiles   // digests of the base in this very layout: sources whose digests differ have changed
 }
 
 // Version is one assembled version: a manifest and everything that it names.
 type Version struct {
 	Manifest *Manifest
+	Digest   Digest // of the manifest's payload
 	Run      RunRecord
 	Ranks    []RankVersion     // indexed by rank
 	Headers  map[string]string // trace context of the commit
@@ -103,5 +109,5 @@ type RankVersion struct {
 	// Digests as the manifest has them; equal layout digests mean equal plans.
 	Digests ManifestRank
 
-	layoutNbytes int64 // Layout.Nbytes()
+	known knownLayout // of the layout: what took a walk over its shards
 }

@@ -80,14 +80,20 @@ func (w *world) checkRead(r *reader, key protocol.Key, rank int, began time.Dura
 	}
 }
 
-// checkInstall: versions only grow, and only those that were committed are installed.
-// Invariant 4.
+// checkInstall: versions only grow, only those that were committed are installed, and
+// what is installed is wholly that version, however little of it was read. Invariants 1
+// and 4.
 func (w *world) checkInstall(r *reader, key protocol.Key) {
 	if !r.serving.Less(key) {
 		w.violate("%s goes from %s back to %s", r.name, r.serving, key)
 	}
 	if _, ok := w.committed[key]; !ok {
 		w.violate("%s installs %s, which was never committed", r.name, key)
+	}
+	for rank, from := range r.staged.written {
+		if want := written(key, rank); from != want {
+			w.violate("%s installs %s with bytes of %s where rank %d has those of %s", r.name, key, from, rank, want)
+		}
 	}
 }
 

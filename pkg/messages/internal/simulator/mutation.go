@@ -19,6 +19,7 @@ type Mutation struct {
 	NoFence           bool // commit whatever run is the newest
 	NoEnd             bool // purge the commit and leave its place empty
 	PurgeAny          bool // purge whatever is in the commit's place
+	BaseIgnored       bool // stage a difference upon whatever is served
 	ClockIgnored      bool // a holder waits to be told that its lease is lost
 }
 

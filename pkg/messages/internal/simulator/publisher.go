@@ -177,23 +177,58 @@ func tableBody(key protocol.Key, rank int) protocol.Body {
 	return protocol.Body{Class: protocol.ClassTable, Digest: protocol.Sum(fmt.Append(nil, "table", key, rank)), World: ranks}
 }
 
+// named is what a manifest says.
+type named struct {
+	digests []protocol.Digest // of the tables
+	base    protocol.Ref      // zero: the version is whole
+}
+
 func manifestBody(key protocol.Key, tables []protocol.Item) protocol.Body {
-	var digests []protocol.Digest
+	n := named{base: baseOf(key)}
 	for _, t := range tables {
-		digests = append(digests, t.Body.Digest)
+		n.digests = append(n.digests, t.Body.Digest)
 	}
 	return protocol.Body{
-		Class: protocol.ClassManifest, Digest: protocol.Sum(fmt.Append(nil, "manifest", key, digests)), Facts: digests,
+		Class: protocol.ClassManifest, Digest: protocol.Sum(fmt.Append(nil, "manifest", key, n)), Facts: n,
 	}
 }
 
-// digestsOf are the digests of the tables that a manifest names.
-func digestsOf(manifest protocol.Body) []protocol.Digest {
-	digests, ok := manifest.Facts.([]protocol.Digest)
+// namedBy reads a manifest.
+func namedBy(manifest protocol.Body) named {
+	n, ok := manifest.Facts.(named)
 	if !ok {
 		panic(fmt.Sprintf("simulator: a manifest with facts %v", manifest.Facts))
 	}
-	return digests
+	return n
+}
+
+func digestsOf(manifest protocol.Body) []protocol.Digest { return namedBy(manifest).digests }
+
+// baseOf: every second version is partial, and stands on the one before it.
+func baseOf(key protocol.Key) protocol.Ref {
+	if key.Version%2 == 1 {
+		return protocol.Ref{}
+	}
+	before := protocol.Key{Run: key.Run, Version: key.Version - 1}
+	return refOf(before)
+}
+
+// refOf names a version exactly: its manifest is known before it is made.
+func refOf(key protocol.Key) protocol.Ref {
+	var tables []protocol.Item
+	for rank := range ranks {
+		tables = append(tables, protocol.Item{Body: tableBody(key, rank)})
+	}
+	return protocol.Ref{Key: key, Manifest: manifestBody(key, tables).Digest}
+}
+
+// written is the version that a rank's bytes were last changed in: a partial version
+// changes one rank's only.
+func written(key protocol.Key, rank int) protocol.Key {
+	if base := baseOf(key); !base.IsZero() && int(key.Version/2)%ranks != rank {
+		return base.Key
+	}
+	return key
 }
 
 // awaitRun waits until a job has a run, or was fenced before its rank saw it.

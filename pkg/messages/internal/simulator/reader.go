@@ -15,9 +15,19 @@ type reader struct {
 	main    *lane
 	renew   *lane
 	serving protocol.Key
+	arena   content // what is served
+	staged  content // what is being staged
 	lives   int
 	lease   *protocol.Renewal // nil: none
 	lost    bool
+}
+
+// content says of an arena which exact version it holds, and of each rank's bytes the
+// version that they were last changed in.
+type content struct {
+	ref     protocol.Ref
+	written [ranks]protocol.Key
+	upon    bool // staged as a difference: what did not change was copied, not read
 }
 
 func newReader(w *world, i int) *reader {
@@ -116,12 +126,27 @@ func (r *reader) assemble(key protocol.Key) {
 			return
 		}
 		r.w.checkAssembled(key, m.Tables)
+		r.stage(m.Manifest)
 		r.read(key, 0)
 	})
 }
 
+// stage decides what must be read: all, or only the difference to what is served.
+func (r *reader) stage(manifest protocol.Item) {
+	base := namedBy(manifest.Body).base
+	r.staged = content{ref: protocol.Ref{Key: manifest.Place.Key, Manifest: manifest.Body.Digest}}
+	if base.IsZero() || !protocol.MayStageOn(base, r.arena.ref) && !r.w.mutation.BaseIgnored {
+		return
+	}
+	r.staged.written, r.staged.upon = r.arena.written, true
+	r.w.note("%-14s stages %s as a difference upon %s", r.name, manifest.Place.Key, r.arena.ref.Key)
+}
+
 // read takes the bytes of one rank after the other, slowly.
 func (r *reader) read(key protocol.Key, rank int) {
+	for rank < ranks && r.staged.upon && written(key, rank) != key {
+		rank++ // it did not change
+	}
 	if !r.valid() {
 		r.release()
 		return
@@ -139,6 +164,7 @@ func (r *reader) read(key protocol.Key, rank int) {
 			return
 		}
 		r.w.checkRead(r, key, rank, began)
+		r.staged.written[rank] = written(key, rank)
 		r.read(key, rank+1)
 	})
 }
@@ -152,7 +178,7 @@ func (r *reader) confirm(key protocol.Key) {
 			return
 		}
 		r.w.checkInstall(r, key)
-		r.serving = key
+		r.serving, r.arena = key, r.staged
 		r.w.note("%-14s serves %s", r.name, key)
 		r.release()
 	})

@@ -39,6 +39,22 @@ func TestNothingGoesWrong(t *testing.T) {
 	}
 }
 
+// The schedules would prove nothing of partial versions if none were staged upon its base.
+func TestDifferencesAreStaged(t *testing.T) {
+	t.Parallel()
+	staged := 0
+	for seed := uint64(1); seed <= 20; seed++ {
+		script, err := Replay(Random(seed, Mutation{}).Schedule, Mutation{})
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		staged += strings.Count(script, "as a difference upon")
+	}
+	if staged < 10 {
+		t.Errorf("%d differences were staged in 20 schedules", staged)
+	}
+}
+
 func TestRandomSchedules(t *testing.T) {
 	t.Parallel()
 	var next, steps atomic.Uint64
@@ -82,6 +98,7 @@ func TestMutationsAreCaught(t *testing.T) {
 		"commit confirmed at a replica":          {m: Mutation{CommitFromReplica: true}},
 		"no fence":                               {m: Mutation{NoFence: true}},
 		"no end in the commit's place":           {m: Mutation{NoEnd: true}},
+		"difference upon another version":        {m: Mutation{BaseIgnored: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
