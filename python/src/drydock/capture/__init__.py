@@ -1,0 +1,1 @@
+"""Captures: what an engine's own loaders copy where."""
