@@ -35,7 +35,7 @@ func newAssembler(p *Plan) *assembler {
 	n := len(p.t.ranks)
 	return &assembler{
 		p: p, g: p.g,
-		b:         builder{costs: p.o.Costs, batch: p.o.BatchBytes, stage: max(stagingAlign, p.o.StagingBytes&^(stagingAlign-1))},
+		b:         builder{prices: p.prices, batch: p.o.BatchBytes, stage: max(stagingAlign, p.o.StagingBytes&^(stagingAlign-1))},
 		shardings: map[cutClass]*sharding{},
 		templates: map[templateKey]uint32{},
 		cutter:    cutter{unchanged: p.o.Unchanged},

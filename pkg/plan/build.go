@@ -22,7 +22,7 @@ func New(t *Table, dests []Dest, o Options) (*Plan, error) {
 	if err := g.refused.err(); err != nil {
 		return nil, err
 	}
-	p := &Plan{t: t, g: g, dests: dests, o: o, fills: g.fills, excluded: o.excluded(t)}
+	p := &Plan{t: t, g: g, dests: dests, o: o, fills: g.fills, prices: o.prices(t), excluded: o.excluded(t)}
 	a := newAssembler(p)
 	if o.Classic {
 		if err := a.classic(); err != nil {

@@ -132,7 +132,7 @@ func (p *Plan) explainRead(batch int, pl *place) ExplainedRead {
 			e.Replicas = append(e.Replicas, rank)
 		}
 	}
-	c := &p.o.Costs
+	c := &p.prices[p.batches[batch].rank]
 	e.Cost = (c.PerSegment*float64(e.Segments) + c.PerRun*float64(r.runs) + c.PerByte*float64(r.wire)) / 1000
 	exact := (c.PerSegment + c.PerRun*float64(r.exactRuns) + c.PerByte*float64(r.needed)) / 1000
 	parts := (r.walksEnd-r.walks) > 0 && r.shape != exactDirect

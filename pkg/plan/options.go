@@ -5,21 +5,6 @@ import (
 	"path"
 )
 
-// Costs weighs the shapes that a read can take, in nanoseconds. The zero value means CostsStrided.
-type Costs struct {
-	PerSegment    float64 // posting one segment
-	PerRun        float64 // each contiguous run of a segment, on the wire side
-	PerByte       float64 // each byte that crosses
-	PerStaged     float64 // each byte that is scattered out of staging
-	PerScatterRun float64 // each contiguous run of a scatter
-}
-
-// CostsStrided suits transports that carry strided segments (tcp, local): a run costs a small copy.
-var CostsStrided = Costs{PerSegment: 2000, PerRun: 15, PerByte: 0.5, PerStaged: 0.15, PerScatterRun: 4}
-
-// CostsFlat suits transports that need one descriptor for each run (nixl).
-var CostsFlat = Costs{PerSegment: 1000, PerRun: 5000, PerByte: 0.15, PerStaged: 0.15, PerScatterRun: 4}
-
 // Options shape a plan. The zero value plans everything for a strided transport.
 type Options struct {
 	Classic            bool     // follow the reference planner's rules; for comparison
@@ -27,8 +12,14 @@ type Options struct {
 	AllowNarrowing     []string // globs of parameter names that may lose precision by a cast
 	Overflow           Overflow // of casts to float8_e4m3fn; default: the scatter fails and names the value
 	Costs              Costs    // zero: CostsStrided
-	BatchBytes         int64    // wire bytes of a batch, about; 0: 32 MiB
-	StagingBytes       int64    // most staging bytes of one batch, at least 64; 0: 32 MiB
+
+	// CostsOf tells what reads from a rank cost, where one receiver reaches some ranks by memory and others by
+	// a network. nil, or a zero answer: Costs. Replicas that are reached at different costs are no longer
+	// alternatives: the cheaper ones serve.
+	CostsOf func(rank int) Costs
+
+	BatchBytes   int64 // wire bytes of a batch, about; 0: 32 MiB
+	StagingBytes int64 // most staging bytes of one batch, at least 64; 0: 32 MiB
 
 	Select    func(dest int, c *Copy) bool // nil: everything. Copies left out are left out of the proof too
 	Unchanged Unchanged                    // nil: everything changed. What it names is kept from the base, and in the proof

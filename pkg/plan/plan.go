@@ -21,7 +21,8 @@ type Plan struct {
 	fills     []FillOp
 	stats     Stats
 	classic   []ClassicCounts
-	excluded  []bool // by rank of the table, when the plan was made; nil: none
+	prices    []Costs // by rank of the table
+	excluded  []bool  // by rank of the table, when the plan was made; nil: none
 }
 
 // instance is one source of the plan: its template, and where its uses lie in the arenas.

@@ -40,6 +40,11 @@ func randomOptions(seed uint64) plan.Options {
 	if r.IntN(2) == 0 {
 		o.Costs = plan.CostsFlat
 	}
+	if r.IntN(3) == 0 {
+		o.CostsOf = func(rank int) plan.Costs {
+			return []plan.Costs{{}, plan.CostsLocal, plan.CostsFlat, plan.CostsFlatTCP}[(uint64(rank)+seed)%4]
+		}
+	}
 	if r.IntN(2) == 0 {
 		o.BatchBytes, o.StagingBytes = 1+r.Int64N(400), 1+r.Int64N(400)
 	}

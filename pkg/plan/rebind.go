@@ -5,7 +5,7 @@ import "slices"
 // Rebind returns the plan for another table of the same sources, such as that of the next version. With the
 // same table it is the plan itself: addresses and incarnations are no part of a plan. When some ranks'
 // layouts changed, only the sources that they cut otherwise are planned anew; when a source changed its
-// type or shape, or the ranks are others, or others are excluded, everything is. A partial plan becomes one
+// type or shape, or the ranks are others, or others are excluded or reached otherwise, everything is. A partial plan becomes one
 // that reads everything.
 func (p *Plan) Rebind(t *Table) (*Plan, error) {
 	if t == p.t {
@@ -17,7 +17,7 @@ func (p *Plan) Rebind(t *Table) (*Plan, error) {
 		o.Unchanged = nil
 		return New(t, p.dests, o)
 	}
-	if !sameRanks(t, p.t) || g.known == nil || p.o.Classic || !slices.Equal(p.excluded, p.o.excluded(t)) {
+	if !sameRanks(t, p.t) || g.known == nil || p.o.Classic || !p.sameRanksServe(t) {
 		return New(t, p.dests, p.o)
 	}
 	moved := *g
@@ -31,10 +31,15 @@ func (p *Plan) Rebind(t *Table) (*Plan, error) {
 		}
 		u.source = id
 	}
-	q := &Plan{t: t, g: &moved, dests: p.dests, o: p.o, fills: p.fills, excluded: p.excluded}
+	q := &Plan{t: t, g: &moved, dests: p.dests, o: p.o, fills: p.fills, prices: p.prices, excluded: p.excluded}
 	a := newAssembler(q)
 	a.keep(p)
 	return q.make(a)
+}
+
+// sameRanksServe reports whether the options still exclude the same ranks, at the same costs.
+func (p *Plan) sameRanksServe(t *Table) bool {
+	return slices.Equal(p.excluded, p.o.excluded(t)) && slices.Equal(p.prices, p.o.prices(t))
 }
 
 func sameRanks(a, b *Table) bool {

@@ -14,7 +14,7 @@ func (p *Plan) Reroute(batch int, avoid func(rank int) bool) (*Plan, error) {
 	o.Unchanged = nil // the batch brings only what changed
 	o.Exclude = func(rank int) bool { return avoid(rank) || p.o.Exclude != nil && p.o.Exclude(rank) }
 	g := &gatherer{t: p.t, dests: p.dests, o: o}
-	q := &Plan{t: p.t, g: g, dests: p.dests, o: o}
+	q := &Plan{t: p.t, g: g, dests: p.dests, o: o, prices: p.prices}
 	a := newAssembler(q)
 	made := map[rec]uint32{} // template and read of the old plan: template of the new one
 	b := &p.batches[batch]

@@ -105,7 +105,8 @@ type hit struct {
 
 // builder makes templates. Its limits are bytes.
 type builder struct {
-	costs        Costs
+	prices       []Costs // by rank of the table
+	costs        Costs   // of the slot at hand
 	batch, stage int64
 	classic      *classicRule
 
@@ -136,6 +137,7 @@ func (b *builder) build(s *sharding, uses []use) (t *template, ok bool) {
 	}
 	b.held = make([]int64, len(uses))
 	for i := range s.slots {
+		b.price(uint32(i))
 		b.slot(uint32(i), s.slots[i].box, nil)
 	}
 	for i := range s.kept {

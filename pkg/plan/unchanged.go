@@ -305,12 +305,12 @@ func (k *Kept) Do(dst, base []byte) error {
 func (p *Plan) Partial(u Unchanged) (*Plan, error) {
 	o := p.o
 	o.Unchanged = u
-	if p.g.known == nil || p.o.Classic || p.o.Unchanged != nil {
+	if p.g.known == nil || p.o.Classic || p.o.Unchanged != nil || !p.sameRanksServe(p.t) {
 		return New(p.t, p.dests, o)
 	}
 	g := *p.g
 	g.o, g.refused = o, Refused{}
-	q := &Plan{t: p.t, g: &g, dests: p.dests, o: o, fills: p.fills, excluded: p.excluded}
+	q := &Plan{t: p.t, g: &g, dests: p.dests, o: o, fills: p.fills, prices: p.prices, excluded: p.excluded}
 	a := newAssembler(q)
 	a.keep(p)
 	return q.make(a)
