@@ -9,6 +9,7 @@ import (
 
 	"github.com/drydock-rl/drydock/internal/checkpoint"
 	"github.com/drydock-rl/drydock/internal/cli"
+	"github.com/drydock-rl/drydock/internal/served"
 	"github.com/drydock-rl/drydock/internal/shardlayout"
 	"github.com/drydock-rl/drydock/internal/tiles"
 	"github.com/drydock-rl/drydock/internal/trainer"
@@ -31,6 +32,8 @@ type config struct {
 	Job        string `help:"Name of the launch: the same for all its ranks, and for a rank that is started again." default:"default" placeholder:"ID"`
 	Checkpoint string `help:"Folder of safetensors files that the shards are cut from." required:"" placeholder:"DIR"`
 	Layout     string `help:"How trainers share tensors: ${enum}." default:"fsdp" enum:"fsdp,tp,hsdp"`
+
+	ServedLayout string `help:"How shards lie in served memory: ${enum}. Blocks of columns make a tensor-parallel slice a few long runs; auto serves them while receivers take slices." default:"plain" enum:"plain,blocks,auto"`
 
 	Slots        int   `help:"Buffers that versions alternate between; with 2 a version is read while the next is written." default:"2"`
 	TileMinBytes int64 `help:"Smallest tile that gets a digest of its own. Finer tiles verify thinner slices. 0: 16 KiB." default:"0"`
@@ -78,6 +81,7 @@ func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
 	p.Log.Info("serving", "run", publisher.Run().Run, "bytes", shards.Nbytes(), "slots", c.Slots)
 	t := &trainer.Trainer{Publisher: publisher, Shards: shards, Control: p.Control, Logger: p.Log, Steps: trainer.Steps{
 		Versions: c.Versions, Interval: c.Interval, AwaitReceivers: c.AwaitReceivers, AwaitTimeout: c.AwaitTimeout, Seed: c.Seed,
+		Served: served.Mode(c.ServedLayout),
 	}}
 	return coded(t.Run(ctx, c.LeaveTimeout))
 }
@@ -96,6 +100,9 @@ func coded(err error) error {
 
 // publisher opens transports and memory, and joins the run.
 func (c *config) publisher(ctx context.Context, p *wiring.Process, name string, shards *trainer.Shards) (*refit.Publisher, error) {
+	if err := c.serve(ctx, p, shards); err != nil {
+		return nil, err
+	}
 	incarnation := rdma.NewIncarnation()
 	transports, err := c.Open(p, c.Listen, incarnation)
 	if err != nil {
@@ -116,6 +123,20 @@ func (c *config) publisher(ctx context.Context, p *wiring.Process, name string, 
 	}
 	p.Later(publisher.Close)
 	return publisher, nil
+}
+
+// serve decides how the shards lie at first. Under auto the receivers that are there already are asked.
+func (c *config) serve(ctx context.Context, p *wiring.Process, shards *trainer.Shards) error {
+	var asked served.Asked
+	if served.Mode(c.ServedLayout) == served.Auto {
+		statuses, err := p.Control.Statuses(ctx)
+		if err != nil {
+			return fmt.Errorf("ask receivers what they read: %w", err)
+		}
+		asked = served.AskedBy(statuses)
+	}
+	p.Log.Info("served layout", "mode", c.ServedLayout, "tp", asked.TP)
+	return shards.Serve(served.Mode(c.ServedLayout), asked)
 }
 
 // cut opens the checkpoint and finds this rank's shards of it.

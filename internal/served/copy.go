@@ -30,19 +30,24 @@ func (s *Snapshot) Fill(dst []byte, regions ...[]byte) (*messages.Tiles, error) 
 	})
 }
 
-// InPlace repacks memory that is laid out plainly, of one packed region, and digests it. Each worker needs a scratch
-// buffer as large as the largest shard that is cut.
-func (s *Snapshot) InPlace(mem []byte) (*messages.Tiles, error) {
+// Repack turns memory that is laid out plainly, of one packed region, into served memory where it is. Each worker needs a
+// scratch buffer as large as the largest shard that is cut. An error leaves the memory undefined.
+func (s *Snapshot) Repack(mem []byte) error {
 	if !s.inPlace {
-		return nil, s.refuse("only one packed region can be repacked in place")
+		return s.refuse("only one packed region can be repacked in place")
 	}
 	if int64(len(mem)) < s.Nbytes() {
-		return nil, s.refuse("%d bytes to repack, the layout needs %d", len(mem), s.Nbytes())
+		return s.refuse("%d bytes to repack, the layout needs %d", len(mem), s.Nbytes())
+	}
+	return s.parallel(len(s.shards), func(i int) error { return s.shuffle(&s.shards[i], mem) })
+}
+
+// Digest digests served memory: what Fill returns, for memory that was filled by others or repacked.
+func (s *Snapshot) Digest(mem []byte) (*messages.Tiles, error) {
+	if int64(len(mem)) < s.Nbytes() {
+		return nil, s.refuse("%d bytes to digest, the layout needs %d", len(mem), s.Nbytes())
 	}
 	t := s.tiles()
-	if err := s.parallel(len(s.shards), func(i int) error { return s.shuffle(&s.shards[i], mem) }); err != nil {
-		return nil, err
-	}
 	return t, s.parallel(len(s.units), func(i int) error { return s.band(&s.units[i], mem, nil, false, t.Digests) })
 }
 

@@ -163,8 +163,10 @@ func TestSnapshotsHoldTheSameElementsAndTheirDigests(t *testing.T) {
 				return
 			}
 			mem := append(bytes.Clone(src[0]), make([]byte, max(0, s.Nbytes()-int64(len(src[0]))))...)
-			got, err = s.InPlace(mem)
-			if err != nil {
+			if err := s.Repack(mem); err != nil {
+				t.Fatal(err)
+			}
+			if got, err = s.Digest(mem); err != nil {
 				t.Fatal(err)
 			}
 			checkServed(t, s, plain, src, mem, got)
@@ -257,7 +259,8 @@ func TestSnapshotsRefuse(t *testing.T) {
 		"one region of two": second(s.Fill(make([]byte, s.Nbytes()), src[0])),
 		"a short region":    second(s.Fill(make([]byte, s.Nbytes()), src[0], src[1][1:])),
 		"a short slot":      second(s.Fill(make([]byte, s.Nbytes()-1), src...)),
-		"two in place":      second(s.InPlace(make([]byte, s.Nbytes()))),
+		"two in place":      s.Repack(make([]byte, s.Nbytes())),
+		"a digest of less":  second(s.Digest(make([]byte, s.Nbytes()-1))),
 	} {
 		if err == nil {
 			t.Errorf("%s was taken", what)
@@ -328,11 +331,7 @@ func BenchmarkSnapshot(b *testing.B) {
 			b.Fatal(err)
 		}
 		run(name+", copied and digested", func() error { return second(s.Fill(dst, src)) })
-		run(name+", in place", func() error { return second(s.InPlace(src)) })
+		run(name+", repacked in place", func() error { return s.Repack(src) })
+		run(name+", digested", func() error { return second(s.Digest(dst)) })
 	}
-	s, err := New(l, Options{Parts: 1})
-	if err != nil {
-		b.Fatal(err)
-	}
-	run("digest alone", func() error { _, err := tableOf(s.Layout()).DigestAll(dst); return err })
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/drydock-rl/drydock/internal/served"
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/refit"
 )
@@ -19,6 +20,7 @@ type Steps struct {
 	AwaitReceivers int           // receivers that must serve a version before the next; 0: none
 	AwaitTimeout   time.Duration // longest wait for them without any of them getting on
 	Seed           uint64        // of the changes of values
+	Served         served.Mode   // how the shards lie in served memory; default plain
 }
 
 // Trainer publishes the versions of one rank.
@@ -28,6 +30,10 @@ type Trainer struct {
 	Control   *messages.Control
 	Steps     Steps
 	Logger    *slog.Logger
+
+	// PublishAs publishes a version under a layout and digests that are known here. nil: Publisher.Publish, whose layout
+	// is that of its start, so that Auto is decided once.
+	PublishAs func(context.Context, uint64, *messages.Layout, *messages.Tiles) (*messages.Manifest, error)
 }
 
 // Run publishes versions 1, 2, … and then keeps the last ones readable until ctx ends. When ctx ends, or a version failed,
@@ -151,14 +157,54 @@ func (t *Trainer) step(ctx context.Context, version uint64) error {
 	if err != nil {
 		return err
 	}
+	if err := t.follow(ctx); err != nil {
+		return err
+	}
 	start := time.Now()
-	t.Shards.Fill(mem.Bytes(), t.Steps.Seed, version)
+	if err := t.Shards.Fill(mem.Bytes(), t.Steps.Seed, version); err != nil {
+		return err
+	}
 	t.Logger.Info("filled", "version", version, "bytes", t.Shards.Nbytes(), "took", time.Since(start).Round(time.Microsecond))
-	if _, err := t.Publisher.Publish(ctx, version); err != nil {
+	if err := t.publish(ctx, version, mem.Bytes()); err != nil {
 		return err
 	}
 	t.Logger.Info("committed", "key", t.Publisher.Key(version).String())
 	return t.awaitReceivers(ctx, t.Publisher.Key(version))
+}
+
+// follow lays the shards out anew when receivers ask for something else than they did. Statuses that can't be read are no
+// reason for a change, and none to stop.
+func (t *Trainer) follow(ctx context.Context) error {
+	if t.Steps.Served != served.Auto || t.PublishAs == nil {
+		return nil
+	}
+	statuses, err := t.Control.Statuses(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // the next version asks again
+	}
+	asked := served.AskedBy(statuses)
+	if asked.TP == 0 || asked == t.Shards.asked {
+		return nil
+	}
+	if err := t.Shards.Serve(t.Steps.Served, asked); err != nil {
+		return fmt.Errorf("lay shards out for tensor-parallel size %d: %w", asked.TP, err)
+	}
+	t.Logger.Info("shards are laid out anew", "tp", asked.TP, "blocks", t.Shards.shown.Cut())
+	return nil
+}
+
+// publish publishes what lies in a slot.
+func (t *Trainer) publish(ctx context.Context, version uint64, mem []byte) error {
+	if t.PublishAs == nil {
+		_, err := t.Publisher.Publish(ctx, version)
+		return err
+	}
+	digests, err := t.Shards.Digest(mem)
+	if err != nil {
+		return err
+	}
+	_, err = t.PublishAs(ctx, version, t.Shards.Layout(), digests)
+	return err
 }
 
 // pollInterval is how often statuses are read while receivers are waited for.

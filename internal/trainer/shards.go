@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/drydock-rl/drydock/internal/checkpoint"
+	"github.com/drydock-rl/drydock/internal/served"
 	"github.com/drydock-rl/drydock/internal/shardlayout"
 	"github.com/drydock-rl/drydock/internal/tiles"
 	"github.com/drydock-rl/drydock/pkg/messages"
@@ -17,7 +18,9 @@ type Shards struct {
 	source  *checkpoint.Checkpoint
 	tensors []checkpoint.Tensor
 	held    shardlayout.Rank
-	layout  *messages.Layout
+	layout  *messages.Layout // as they are cut from the checkpoint
+	asked   served.Asked
+	shown   *served.Snapshot // how they lie in served memory
 }
 
 // Cut finds the shards of one rank of world trainers.
@@ -36,8 +39,21 @@ func Cut(c *checkpoint.Checkpoint, kind shardlayout.Kind, rank, world int, o til
 		return nil, fmt.Errorf("cut %s for %d trainers: %w", c.Dir(), world, err)
 	}
 	s.held = ranks[rank]
-	s.layout, err = s.describe(rank, sources, o)
-	return s, err
+	if s.layout, err = s.describe(rank, sources, o); err != nil {
+		return nil, err
+	}
+	return s, s.Serve(served.Plain, served.Asked{})
+}
+
+// Serve changes how the shards lie in served memory from the next Fill on, for what receivers ask for. It is a new
+// generation of the layout: what was filled before keeps the old one.
+func (s *Shards) Serve(mode served.Mode, asked served.Asked) error {
+	shown, err := served.New(s.layout, mode.Options(asked))
+	if err != nil {
+		return err
+	}
+	s.asked, s.shown = asked, shown
+	return nil
 }
 
 func elementBytes(t checkpoint.Tensor) (int64, error) {
@@ -74,13 +90,23 @@ func (s *Shards) describe(rank int, sources []shardlayout.Source, o tiles.Option
 }
 
 // Layout is what the rank publishes of its geometry.
-func (s *Shards) Layout() *messages.Layout { return s.layout }
+func (s *Shards) Layout() *messages.Layout { return s.shown.Layout() }
 
-// Nbytes is the memory that one version of the shards needs; at least 1, since a mapping can't be empty.
+// Nbytes is the memory that one version of the shards needs in any layout; at least 1, since a mapping can't be empty.
 func (s *Shards) Nbytes() int64 { return max(1, s.held.Nbytes) }
 
-// Fill writes the shards' values of a version to mem, on all cores. Version 0 is the checkpoint's own.
-func (s *Shards) Fill(mem []byte, seed, version uint64) {
+// Fill writes the shards' values of a version to mem, on all cores, and repacks them as they are served. Version 0 is the
+// checkpoint's own.
+func (s *Shards) Fill(mem []byte, seed, version uint64) error {
+	s.fillPlain(mem, seed, version)
+	return s.shown.Repack(mem)
+}
+
+// Digest digests what Fill wrote, in the order of the layout's tiles.
+func (s *Shards) Digest(mem []byte) (*messages.Tiles, error) { return s.shown.Digest(mem) }
+
+// fillPlain writes what a trainer holds: shards row-major and packed.
+func (s *Shards) fillPlain(mem []byte, seed, version uint64) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {

@@ -43,7 +43,9 @@ func TestFillIsTheVersionCut(t *testing.T) {
 				t.Fatal(err)
 			}
 			mem := make([]byte, s.Nbytes())
-			s.Fill(mem, seed, version)
+			if err := s.Fill(mem, seed, version); err != nil {
+				t.Fatal(err)
+			}
 			for i := range s.held.Shards {
 				covered[checkShard(t, s, i, mem, seed, version)] += s.held.Shards[i].Nbytes
 			}
