@@ -81,7 +81,7 @@ func sampleView() *View {
 		Leases: map[messages.Key][]string{key(2, 4): {"receiver-1"}},
 		Statuses: []messages.Status{
 			{
-				Role: messages.RolePublisher, Name: "publisher-0", Host: "0a1b2c3d-host-with-a-long-name", Ranks: []int{0}, Job: "job-b", Run: 2, Updated: before(time.Second),
+				Role: messages.RolePublisher, Name: "publisher-0", Host: "0a1b2c3d-host-with-a-long-name", Ranks: []int{0}, Job: "job-b", Run: 2, Keep: "2,every", Updated: before(time.Second),
 				Slots: []messages.Slot{{Key: key(2, 4), State: "committed", Holders: []string{"receiver-1"}}, {Key: key(2, 5), State: "published"}},
 			},
 			{

@@ -91,7 +91,8 @@ type PublisherRow struct {
 	Host    string    `json:"host"`
 	Job     string    `json:"job"`
 	Run     uint64    `json:"run"`
-	Fenced  bool      `json:"fenced"` // a newer run exists
+	Fenced  bool      `json:"fenced"`         // a newer run exists
+	Keep    string    `json:"keep,omitempty"` // which versions it keeps, e.g. "2", "every"
 	Slots   []SlotRow `json:"slots"`
 	Updated time.Time `json:"updated"`
 }
@@ -120,7 +121,7 @@ func (v *View) PublisherList() *PublisherList {
 	heard := map[int]bool{}
 	for _, s := range v.publishers() {
 		r := PublisherRow{
-			Name: s.Name, Rank: s.Ranks, Host: s.Host, Job: s.Job, Run: s.Run, Fenced: s.Run < v.Run.Run,
+			Name: s.Name, Rank: s.Ranks, Host: s.Host, Job: s.Job, Run: s.Run, Fenced: s.Run < v.Run.Run, Keep: s.Keep,
 			Slots: []SlotRow{}, Updated: s.Updated,
 		}
 		for _, slot := range s.Slots {
@@ -150,13 +151,13 @@ func (v *View) slotRow(s messages.Slot) SlotRow {
 
 // Write draws the list for people.
 func (l *PublisherList) Write(w io.Writer) error {
-	t := table{head: []string{"PUBLISHER", "RANK", "HOST", "JOB", "RUN", "SLOTS", "SEEN"}}
+	t := table{head: []string{"PUBLISHER", "RANK", "HOST", "JOB", "RUN", "KEEPS", "SLOTS", "SEEN"}}
 	for _, r := range l.Publishers {
 		run := fmt.Sprint(r.Run)
 		if r.Fenced {
 			run += ", fenced"
 		}
-		t.add(r.Name, ranks(r.Rank), brief(r.Host, 16), orNone(r.Job), run, slotsText(r.Slots), age(l.now, r.Updated))
+		t.add(r.Name, ranks(r.Rank), brief(r.Host, 16), orNone(r.Job), run, orNone(brief(r.Keep, 24)), slotsText(r.Slots), age(l.now, r.Updated))
 	}
 	if err := t.write(w, fmt.Sprintf("no publisher of model %s has reported within the last minute", printable(l.Model))); err != nil {
 		return err

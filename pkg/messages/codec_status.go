@@ -130,6 +130,7 @@ type wireStatus struct {
 	Slots     []wireSlot   `msgpack:"slots,omitempty"`
 	Job       string       `msgpack:"job"`
 	Run       uint64       `msgpack:"run"`
+	Keep      string       `msgpack:"keep,omitempty"`
 }
 
 type wireFailure struct {
@@ -154,7 +155,7 @@ func EncodeStatus(s *Status) ([]byte, error) {
 	w := wireStatus{
 		Schema: statusSchema, Role: string(s.Role), Name: s.Name, Host: cut(s.Host), UpdatedMs: millis(s.Updated),
 		Serving: keyOrNil(s.Serving), Staging: keyOrNil(s.Staging), Stage: cut(s.StageState),
-		Arenas: newest(s.Arenas), Job: cut(s.Job), Run: s.Run, Ranks: []uint64{},
+		Arenas: newest(s.Arenas), Job: cut(s.Job), Run: s.Run, Keep: cut(s.Keep), Ranks: []uint64{},
 	}
 	for _, r := range newest(s.Ranks) {
 		w.Ranks = append(w.Ranks, uint64(max(r, 0)))
@@ -192,7 +193,7 @@ func DecodeStatus(b []byte) (*Status, error) {
 	s := &Status{
 		Role: Role(w.Role), Name: w.Name, Host: w.Host, Updated: fromMillis(w.UpdatedMs),
 		Serving: keyOrZero(w.Serving), Staging: keyOrZero(w.Staging), StageState: w.Stage,
-		Arenas: w.Arenas, Job: w.Job, Run: w.Run,
+		Arenas: w.Arenas, Job: w.Job, Run: w.Run, Keep: w.Keep,
 	}
 	for _, r := range w.Ranks {
 		s.Ranks = append(s.Ranks, clampInt(r))

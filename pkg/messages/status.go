@@ -40,6 +40,7 @@ type Status struct {
 	Slots []Slot
 	Job   string
 	Run   uint64
+	Keep  string // the policy, as Keep.String writes it; "": not told
 }
 
 // Failure is the last thing that went wrong.
