@@ -26,21 +26,32 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds every wait of these tests.
 const patience = 30 * time.Second
 
+// testTrainer is a trainer with the network that its memory is served on.
+type testTrainer struct {
+	*Trainer
+	net *inproc.Net
+}
+
 // lone is a trainer of one rank with the control plane that it publishes to.
-func lone(t *testing.T, steps Steps) *Trainer {
+func lone(t *testing.T, steps Steps, change func(*Shards)) *testTrainer {
 	t.Helper()
 	control := natstest.Open(t, natstest.Start(t, natsd.Options{}), messages.Config{Model: "m", Memory: true})
-	return life(t, control, "one", steps)
+	return life(t, control, "one", steps, change)
 }
 
 // life starts a process, as it were, of the only rank.
-func life(t *testing.T, control *messages.Control, incarnation string, steps Steps) *Trainer {
+// change adapts its shards, if it isn't nil.
+func life(t *testing.T, control *messages.Control, incarnation string, steps Steps, change func(*Shards)) *testTrainer {
 	t.Helper()
 	shards, err := Cut(tiny(t), shardlayout.FSDP, 0, 1, tiles.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := inproc.NewNet().New(incarnation)
+	if change != nil {
+		change(shards)
+	}
+	net := inproc.NewNet()
+	transport := net.New(incarnation)
 	slots := make([]*rdma.Memory, 2)
 	for i := range slots {
 		if slots[i], err = rdma.Alloc(shards.Nbytes(), rdma.AllocOptions{}); err != nil {
@@ -63,7 +74,10 @@ func life(t *testing.T, control *messages.Control, incarnation string, steps Ste
 			t.Error(err)
 		}
 	})
-	return &Trainer{Publisher: p, Shards: shards, Control: control, Steps: steps, Logger: slog.New(slog.DiscardHandler)}
+	return &testTrainer{
+		Trainer: &Trainer{Publisher: p, Shards: shards, Control: control, Steps: steps, Logger: slog.New(slog.DiscardHandler)},
+		net:     net,
+	}
 }
 
 // run runs the trainer until its context ends; the returned function ends it and gives its error.
@@ -92,7 +106,7 @@ func awaitNewest(t *testing.T, c *messages.Control, version uint64) {
 
 func TestTrainerPublishesAndWithdraws(t *testing.T) {
 	t.Parallel()
-	tr := lone(t, Steps{Versions: 3})
+	tr := lone(t, Steps{Versions: 3}, nil)
 	stop := tr.run(t)
 	awaitNewest(t, tr.Control, 3)
 	if err := stop(); err != nil {
@@ -112,7 +126,7 @@ func TestTrainerPublishesAndWithdraws(t *testing.T) {
 // TestTrainerThatFailsWithdraws has a trainer give up, for want of receivers: nobody may go on reading from a process that ends.
 func TestTrainerThatFailsWithdraws(t *testing.T) {
 	t.Parallel()
-	tr := lone(t, Steps{Versions: 3, AwaitReceivers: 1, AwaitTimeout: time.Millisecond})
+	tr := lone(t, Steps{Versions: 3, AwaitReceivers: 1, AwaitTimeout: time.Millisecond}, nil)
 	ctx := natstest.Context(t, patience)
 	if err := tr.Run(ctx, patience); err == nil || !strings.Contains(err.Error(), "wait for receivers") {
 		t.Fatalf("got %v", err)
@@ -126,12 +140,12 @@ func TestTrainerThatFailsWithdraws(t *testing.T) {
 // any more, and goes on with the version after it.
 func TestSecondLifeGoesOn(t *testing.T) {
 	t.Parallel()
-	first := lone(t, Steps{})
+	first := lone(t, Steps{}, nil)
 	ctx := natstest.Context(t, patience)
 	if err := first.step(ctx, 1); err != nil {
 		t.Fatal(err)
 	}
-	second := life(t, first.Control, "two", Steps{})
+	second := life(t, first.Control, "two", Steps{}, nil)
 	version, err := second.first(ctx)
 	if err != nil || version != 2 {
 		t.Fatalf("the second life begins with version %d, error %v; expected 2", version, err)
@@ -147,7 +161,7 @@ func TestSecondLifeGoesOn(t *testing.T) {
 // TestOtherRanksLead has a rank start when nothing is listed any more but another rank is in the middle of a version.
 func TestOtherRanksLead(t *testing.T) {
 	t.Parallel()
-	tr := lone(t, Steps{})
+	tr := lone(t, Steps{}, nil)
 	ctx := natstest.Context(t, patience)
 	err := tr.Control.PutStatus(ctx, "publisher-1", messages.Status{
 		Role: messages.RolePublisher, Slots: []messages.Slot{{Key: tr.Publisher.Key(7), State: "published"}},
@@ -163,7 +177,7 @@ func TestOtherRanksLead(t *testing.T) {
 // TestNobodyWaitsForAnEndedVersion withdraws a version while its trainer waits for receivers.
 func TestNobodyWaitsForAnEndedVersion(t *testing.T) {
 	t.Parallel()
-	tr := lone(t, Steps{AwaitReceivers: 1, AwaitTimeout: patience})
+	tr := lone(t, Steps{AwaitReceivers: 1, AwaitTimeout: patience}, nil)
 	ctx := natstest.Context(t, patience)
 	done := make(chan error, 1)
 	go func() { done <- tr.step(ctx, 1) }()
@@ -178,7 +192,7 @@ func TestNobodyWaitsForAnEndedVersion(t *testing.T) {
 
 func TestAwaitReceiversNamesTheLate(t *testing.T) {
 	t.Parallel()
-	tr := lone(t, Steps{AwaitReceivers: 2, AwaitTimeout: 50 * time.Millisecond})
+	tr := lone(t, Steps{AwaitReceivers: 2, AwaitTimeout: 50 * time.Millisecond}, nil)
 	ctx, key := natstest.Context(t, patience), tr.Publisher.Key(1)
 	for name, s := range map[string]messages.Status{
 		"there": {Role: messages.RoleReceiver, Serving: key},

@@ -15,12 +15,13 @@ import (
 
 // Shards is what one rank holds of a checkpoint, and how it lies in the rank's memory.
 type Shards struct {
-	source  *checkpoint.Checkpoint
-	tensors []checkpoint.Tensor
-	held    shardlayout.Rank
-	layout  *messages.Layout // as they are cut from the checkpoint
-	asked   served.Asked
-	shown   *served.Snapshot // how they lie in served memory
+	source   *checkpoint.Checkpoint
+	tensors  []checkpoint.Tensor
+	held     shardlayout.Rank
+	layout   *messages.Layout // as they are cut from the checkpoint
+	asked    served.Asked
+	minBlock int64            // bytes; 0: the default. Smaller for tests
+	shown    *served.Snapshot // how they lie in served memory
 }
 
 // Cut finds the shards of one rank of world trainers.
@@ -48,7 +49,9 @@ func Cut(c *checkpoint.Checkpoint, kind shardlayout.Kind, rank, world int, o til
 // Serve changes how the shards lie in served memory from the next Fill on, for what receivers ask for. It is a new
 // generation of the layout: what was filled before keeps the old one.
 func (s *Shards) Serve(mode served.Mode, asked served.Asked) error {
-	shown, err := served.New(s.layout, mode.Options(asked))
+	o := mode.Options(asked)
+	o.MinBytes = s.minBlock
+	shown, err := served.New(s.layout, o)
 	if err != nil {
 		return err
 	}
