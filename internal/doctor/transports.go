@@ -19,18 +19,25 @@ import (
 // tryTime bounds each trial read.
 const tryTime = 5 * time.Second
 
-// try reads a page through a pair of transports.
-func try(source, reader rdma.Transport, incarnation string, backing rdma.Backing) (err error) {
-	const nbytes = 4096
-	defer func() { err = errors.Join(err, source.Close(), reader.Close()) }()
-	src, err := rdma.Alloc(nbytes, rdma.AllocOptions{Backing: backing})
+// trialBytes is what a trial reads.
+const trialBytes = 4096
+
+// try reads a page through a pair of transports, which it closes. Memory is unmapped last: a source holds it for as long
+// as its last answer is on its way, and only the transport's end tells that it is not.
+func try(source, reader rdma.Transport, incarnation string, backing rdma.Backing) error {
+	src, err := rdma.Alloc(trialBytes, rdma.AllocOptions{Backing: backing})
 	if err != nil {
-		return err
+		return errors.Join(err, source.Close(), reader.Close())
 	}
-	dst, err := rdma.Alloc(nbytes, rdma.AllocOptions{})
+	dst, err := rdma.Alloc(trialBytes, rdma.AllocOptions{})
 	if err != nil {
-		return err
+		return errors.Join(err, source.Close(), reader.Close(), src.Close())
 	}
+	err = trial(source, reader, incarnation, src, dst)
+	return errors.Join(err, source.Close(), reader.Close(), dst.Close(), src.Close())
+}
+
+func trial(source, reader rdma.Transport, incarnation string, src, dst *rdma.Memory) error {
 	copy(src.Bytes(), "drydock")
 	reg, err := source.Register(src)
 	if err != nil {
@@ -50,14 +57,14 @@ func try(source, reader rdma.Transport, incarnation string, backing rdma.Backing
 	if err != nil {
 		return err
 	}
-	t, err := peer.Read(dst, []rdma.Segment{rdma.Contiguous(0, 0, 0, nbytes)})
+	t, err := peer.Read(dst, []rdma.Segment{rdma.Contiguous(0, 0, 0, trialBytes)})
 	if err == nil {
 		err = t.Wait(ctx)
 	}
 	if err == nil && !bytes.Equal(src.Bytes(), dst.Bytes()) {
 		err = errors.New("the bytes arrived wrong")
 	}
-	return errors.Join(err, peer.Close(), reg.Close(), dst.Close(), src.Close())
+	return errors.Join(err, peer.Close())
 }
 
 func tryLocal(backing rdma.Backing) error {

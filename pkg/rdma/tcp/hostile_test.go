@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -345,6 +346,50 @@ func TestPortOfSomebodyElse(t *testing.T) {
 	}
 	_ = ln.Close()
 	<-done
+}
+
+// mute accepts connections and never says a word on them, as a process that is stopped does: the kernel accepts for it.
+func mute(t *testing.T) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln.Addr().String() // nobody calls Accept
+}
+
+// TestAbortEndsADial has a reader give up while its connection is being made to a source that has stopped since.
+func TestAbortEndsADial(t *testing.T) {
+	t.Parallel()
+	_, r, remote, dst := served(t, func(c *Config) { c.Conns, c.Handshake = 1, time.Minute })
+	p, ok := rdmatest.Connect(t, r, remote).(*peer)
+	if !ok {
+		t.Fatal("another peer")
+	}
+	p.lanes[0].hangUp()
+	p.dialer.access.addresses = []string{mute(t)}
+	for _, begun := range []bool{false, true} {
+		tr, err := p.Read(dst, []rdma.Segment{rdma.Contiguous(0, 0, 0, 1<<20)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(rdmatest.Deadline); begun && !p.lanes[0].isDialing() && time.Now().Before(end); {
+			runtime.Gosched()
+		}
+		tr.Abort()
+		ctx, cancel := context.WithTimeout(context.Background(), rdmatest.Deadline)
+		defer cancel()
+		if err := tr.Wait(ctx); !errors.Is(err, rdma.ErrAborted) {
+			t.Errorf("abort of a read whose dial had begun (%t): %v", begun, err)
+		}
+	}
+}
+
+func (l *lane) isDialing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dialing != nil
 }
 
 func TestPinnedCertificate(t *testing.T) {

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -34,6 +35,8 @@ type lane struct {
 	mu       sync.Mutex
 	conn     lifeline // nil: none
 	inflight []*job   // asked for and not fully answered, in order
+	dialing  *pending.Transfer
+	undial   context.CancelFunc // ends the dial that is made for dialing
 }
 
 // run serves jobs until the peer closes.
@@ -54,7 +57,10 @@ func (l *lane) work(j *job) {
 		j.t.Done(err)
 		return
 	}
-	if err := l.connect(); err != nil {
+	if err := l.connect(j.t); err != nil {
+		if aborted := j.t.Err(); aborted != nil {
+			err = aborted
+		}
 		j.t.Done(l.readError(err))
 		return
 	}
@@ -69,25 +75,38 @@ func (l *lane) work(j *job) {
 	}
 }
 
-func (l *lane) connect() error {
+// connect makes sure of a connection for a part of t, whose abort ends the dial: a source that is frozen accepts
+// connections and says nothing on them.
+func (l *lane) connect(t *pending.Transfer) error {
 	if l.conn != nil && time.Since(l.used) > l.p.t.cfg.Idle/2 {
 		l.hangUp() // the server may be about to, and a request would be lost with it
 	}
 	if l.conn != nil {
 		return nil
 	}
-	c, _, err := l.p.dialer.dial(l.p.ctx)
-	if err != nil {
-		return err
+	ctx, cancel := context.WithCancel(l.p.ctx)
+	defer cancel()
+	l.mu.Lock()
+	l.dialing, l.undial = t, cancel
+	l.mu.Unlock()
+	if t.Err() != nil { // the abort may have come before it could find the dial
+		cancel()
 	}
+	c, _, err := l.p.dialer.dial(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.conn, l.used = c, time.Now()
-	return nil
+	l.dialing, l.undial = nil, nil
+	if err == nil {
+		l.conn, l.used = c, time.Now()
+	}
+	return err
 }
 
 // readError makes a failed dial an error of the read: whoever was there before is gone.
 func (l *lane) readError(err error) error {
+	if errors.Is(err, rdma.ErrAborted) {
+		return err
+	}
 	kind := rdma.KindOf(err)
 	if kind == rdma.ErrUnreachable {
 		kind = rdma.ErrReset
@@ -215,6 +234,9 @@ func (l *lane) hangUp() {
 func (l *lane) interrupt(t *pending.Transfer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.dialing == t {
+		l.undial()
+	}
 	for _, j := range l.inflight {
 		if j.t == t && l.conn != nil {
 			_ = l.conn.SetDeadline(time.Unix(1, 0))
