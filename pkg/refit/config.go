@@ -36,6 +36,7 @@ type ReceiverConfig struct {
 	StagingBytes   int64         // memory beyond the arenas, and 16 MiB for the edges of slices; 1 MiB at least, default 256
 	Lanes          int           // batches in flight for each source rank; default 2
 	Workers        int           // batches verified and transformed at once; default the number of cores
+	ReadAll        bool          // read what has not changed, too, instead of copying it from the arena that serves
 	VerifyFloor    float64       // share of the staged bytes that must be verified, in [0, 1]; default 0
 	Stall          time.Duration // longest time without a finished batch of a source rank; default 30 s
 

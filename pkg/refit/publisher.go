@@ -32,6 +32,8 @@ type PublisherConfig struct {
 	Layout      *messages.Layout  // of one slot: one region, as long as a slot
 	Job         string            // the launch, the same for all ranks of it and for a rank that is started again
 
+	Keep messages.Keep // which versions stay readable; default: those whose slot is not needed again
+
 	CommitTimeout time.Duration // longest wait for the other ranks' parts of a version; default 10 min
 	DrainTimeout  time.Duration // longest wait for the leases on a slot that is needed again; default 10 min
 
@@ -52,6 +54,8 @@ func (c *PublisherConfig) validate() error {
 		return fmt.Errorf("job %q, incarnation %q: both are needed", c.Job, c.Incarnation)
 	case len(c.Layout.Regions) != 1:
 		return fmt.Errorf("the layout has %d regions, expected 1", len(c.Layout.Regions))
+	case c.keeps() && len(c.Slots) <= max(c.Keep.Last, 1):
+		return fmt.Errorf("%d slots to keep %s: one more is needed than versions are kept", len(c.Slots), c.Keep)
 	}
 	for i, m := range c.Slots {
 		if m.Len() < c.Layout.Regions[0] {
@@ -193,6 +197,9 @@ func (p *Publisher) Claim(ctx context.Context, version uint64, i int) (*rdma.Mem
 		return nil, fmt.Errorf("claim slot %d of %d for version %d: out of range", i, len(p.slots), version)
 	}
 	if held := p.slot(i); !held.Key.IsZero() {
+		if err := p.awaitPolicy(ctx, held.Key); err != nil {
+			return nil, err
+		}
 		if err := p.Retire(ctx, held.Key.Version); err != nil {
 			return nil, err
 		}
@@ -209,9 +216,22 @@ func (p *Publisher) Claim(ctx context.Context, version uint64, i int) (*rdma.Mem
 // It may be repeated with the same bytes. A version that was given no slot, or whose slot was given to another one since,
 // is refused: see Memory.
 func (p *Publisher) Publish(ctx context.Context, version uint64) (*messages.Manifest, error) {
+	return p.PublishChange(ctx, version, Change{})
+}
+
+// Change says what a version changes, for receivers that serve its base: they copy the rest from there instead of reading
+// it. All ranks name the same base. The zero value says nothing; where tiles have digests, receivers find out by themselves.
+type Change struct {
+	Base    *messages.Ref // the version that the others stand on: Ref of the manifest that its Publish returned
+	Sources []string      // names, of this rank's layout, that changed since; empty: none of them did
+}
+
+// PublishChange is Publish with what the version changes. The slot holds everything all the same: receivers that serve
+// another version read it whole.
+func (p *Publisher) PublishChange(ctx context.Context, version uint64, change Change) (*messages.Manifest, error) {
 	ctx, end := p.underVersion(ctx, version)
 	start := time.Now()
-	m, err := p.publish(ctx, version)
+	m, err := p.publish(ctx, version, change)
 	p.cfg.Metrics.Published(p.cfg.Model, time.Since(start), p.cfg.Layout.Nbytes(), err)
 	end(err)
 	if err != nil {
@@ -220,7 +240,7 @@ func (p *Publisher) Publish(ctx context.Context, version uint64) (*messages.Mani
 	return m, nil
 }
 
-func (p *Publisher) publish(ctx context.Context, version uint64) (*messages.Manifest, error) {
+func (p *Publisher) publish(ctx context.Context, version uint64, change Change) (*messages.Manifest, error) {
 	i, key := p.slotOf(version), p.Key(version)
 	if i < 0 {
 		return nil, errors.New("it has no slot: Memory gives it one")
@@ -233,6 +253,7 @@ func (p *Publisher) publish(ctx context.Context, version uint64) (*messages.Mani
 	publication := messages.Publication{
 		Key: key, Rank: p.cfg.Rank, World: p.cfg.World, Regions: []uint32{p.regions[i].ID()},
 		Layout: p.cfg.Layout, Endpoint: p.endpoint, Tiles: digests,
+		Base: change.Base, Changed: change.Sources,
 	}
 	err = p.traced(ctx, "upload", func(ctx context.Context) error { return p.cfg.Control.Publish(ctx, publication) })
 	if err != nil {
@@ -334,6 +355,7 @@ func (p *Publisher) Status() messages.Status {
 	return messages.Status{
 		Role: messages.RolePublisher, Name: p.cfg.Name, Host: p.cfg.Host, Ranks: []int{p.cfg.Rank},
 		Updated: time.Now(), Slots: append([]messages.Slot(nil), p.slots...), Job: p.cfg.Job, Run: p.run.Run,
+		Keep: p.cfg.Keep.String(),
 	}
 }
 

@@ -44,10 +44,13 @@ type sums struct {
 	retries           atomic.Int64
 }
 
-// run executes p. It returns when nothing of it is in flight any more.
-func (u *pull) run(ctx context.Context, p *plan.Plan) error {
+// run executes p, on top of b if there is one. It returns when nothing of it is in flight any more.
+func (u *pull) run(ctx context.Context, p *plan.Plan, b *base) error {
 	queues := queuesOf(p)
 	group, ctx := errgroup.WithContext(ctx)
+	if b != nil {
+		group.Go(func() error { return u.keep(ctx, p, b) })
+	}
 	for rank, queue := range queues {
 		lanes := min(u.r.cfg.Lanes, len(queue))
 		var next atomic.Int64

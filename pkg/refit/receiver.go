@@ -31,7 +31,8 @@ type Receiver struct {
 
 	mu      sync.Mutex
 	serving messages.Key
-	before  trace.SpanContext // of the cycle that was applied last
+	holds   map[*arena.Slot]*messages.Version // what is known exactly of slots that are sealed
+	before  trace.SpanContext                 // of the cycle that was applied last
 	status  messages.Status
 	closed  bool
 }
@@ -47,7 +48,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	}
 	r := &Receiver{
 		cfg: cfg, staged: make(chan struct{}, 1), applied: make(chan struct{}, 1), noted: make(chan struct{}, 1),
-		peers: newPeers(cfg.Transports, cfg.Logger),
+		peers: newPeers(cfg.Transports, cfg.Logger), holds: map[*arena.Slot]*messages.Version{},
 	}
 	if err := r.openArenas(); err != nil {
 		return nil, as(NoRoom, fmt.Errorf("make receiver %s: %w", cfg.Name, err))

@@ -41,7 +41,9 @@ type Stats struct {
 	Needed     int64 // of shards, each byte counted once
 	Wire       int64 // read over transports, repetitions and the edges of slices included
 	Brought    int64 // of Wire, what was needed of shards
-	Staged     int64 // written to the arenas
+	Staged     int64 // written to the arenas, what was kept left out
+	Saved      int64 // of shards, beyond Needed: not read, since the version that serves has the same
+	Kept       int64 // of the arenas: copied from the one that serves
 	Verified   int64 // of Brought, checked against a digest
 	Retries    int64 // batches that were read again
 	Ranks      int   // trainer ranks read from
@@ -163,10 +165,14 @@ func (r *Receiver) stage(ctx context.Context, s *Staged) (err error) {
 	if err := r.checkSources(ctx, s, version, found); err != nil {
 		return err
 	}
+	found, base, err := r.restrict(ctx, s, version, found)
+	if err != nil {
+		return err
+	}
 	if err := r.setUp(ctx, s, version, found); err != nil {
 		return err
 	}
-	if err := r.pull(ctx, s, version, found, lease); err != nil {
+	if err := r.pull(ctx, s, version, found, base, lease); err != nil {
 		r.arenas.Release(s.slot)
 		return err
 	}
@@ -267,10 +273,21 @@ func (r *Receiver) planFor(ctx context.Context, s *Staged, v *messages.Version) 
 		result = tracing.PlanMiss
 	}
 	r.cfg.Metrics.Plan(r.cfg.Model, result)
+	return found, nil
+}
+
+// restrict leaves out of the plan what the version that serves has already. Digests must have been checked.
+func (r *Receiver) restrict(ctx context.Context, s *Staged, v *messages.Version, whole *planned) (found *planned, b *base, err error) {
+	_, span := s.cycle.Stage(ctx, tracing.TransferPlanning)
+	defer func() { span.End(err) }()
+	if found, b, err = r.partial(v, whole, r.cfg.Logger); err != nil {
+		return nil, nil, err
+	}
 	stats := found.plan.Stats()
 	s.stats.Needed, s.stats.Staged, s.stats.Ranks = stats.Needed, stats.Written, stats.Ranks
+	s.stats.Saved, s.stats.Kept = stats.Saved, stats.Kept
 	span.Set(tracing.AttrSegments.Int64(stats.Segments))
-	return found, nil
+	return found, b, nil
 }
 
 // checkSources refuses versions whose ranks contradict each other.
@@ -291,6 +308,7 @@ func (r *Receiver) setUp(ctx context.Context, s *Staged, v *messages.Version, fo
 	if s.slot, err = r.arenas.Acquire(); err != nil {
 		return as(NoRoom, err)
 	}
+	r.remember(s.slot, nil)
 	taken, err := r.connectAll(ctx, v, found.plan)
 	if err != nil {
 		// A rank that can't be reached may have replicas: the pull decides. It is told here because it costs time there.
@@ -302,15 +320,15 @@ func (r *Receiver) setUp(ctx context.Context, s *Staged, v *messages.Version, fo
 	return nil
 }
 
-// pull reads, verifies, transforms and seals.
-func (r *Receiver) pull(ctx context.Context, s *Staged, v *messages.Version, found *planned, lease *messages.Lease) (err error) {
+// pull reads, verifies, transforms and seals. What the base has is copied while the rest is read.
+func (r *Receiver) pull(ctx context.Context, s *Staged, v *messages.Version, found *planned, b *base, lease *messages.Lease) (err error) {
 	r.note(func(st *messages.Status) { st.StageState = "reading" })
 	u := &pull{r: r, version: v, slot: s.slot, checks: newVerifier(v, found), cpu: make(chan struct{}, r.cfg.Workers)}
 	_, u.verify = s.cycle.StageIdle(ctx, tracing.ReceiveSync)
 	_, u.transform = s.cycle.StageIdle(ctx, tracing.Transformation)
 	wireCtx, wire := s.cycle.Stage(ctx, tracing.WireTransfer)
 	u.wire = wire
-	err = u.run(wireCtx, found.plan)
+	err = u.run(wireCtx, found.plan, b)
 	wire.End(err)
 	if err == nil {
 		done := u.transform.Work()
@@ -322,6 +340,9 @@ func (r *Receiver) pull(ctx context.Context, s *Staged, v *messages.Version, fou
 		done := u.verify.Work()
 		err = r.seal(s, u, lease)
 		done()
+	}
+	if err == nil {
+		r.remember(s.slot, v)
 	}
 	u.verify.End(err)
 	if u.arenaGivenUp() {
@@ -336,6 +357,7 @@ func (r *Receiver) seal(s *Staged, u *pull, lease *messages.Lease) error {
 	s.stats.Brought, s.stats.Verified = u.sums.brought.Load(), u.sums.verified.Load()
 	s.cycle.SetSizes(tracing.Sizes{
 		NeededBytes: s.stats.Needed, WireBytes: s.stats.Wire, VerifiedBytes: s.stats.Verified, StagedBytes: s.stats.Brought,
+		SavedBytes: s.stats.Saved,
 	})
 	if !lease.Valid() {
 		return as(LeaseLost, fmt.Errorf("%w while bytes were read", errLeaseLost))
