@@ -117,7 +117,7 @@ func (c *removeCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer
 type natsConfigCommand struct {
 	Model     string   `help:"Model name, as publishers and receivers know it." required:"" placeholder:"NAME"`
 	World     int      `help:"Number of trainer ranks." required:""`
-	Receivers []string `help:"Names of the receivers, as in their --name." placeholder:"NAME"`
+	Receivers []string `help:"Names of the receivers, as in their --name; NAME@ENGINE where it has an --engine-group." placeholder:"NAME"`
 	Keys      string   `help:"Folder of nkeys: <user>.nk holds a seed and is made where missing; a <user>.pub with a public key is taken instead." required:"" placeholder:"DIR"`
 }
 

@@ -19,7 +19,7 @@ import (
 type Users struct {
 	Model     string
 	World     int      // trainer ranks
-	Receivers []string // by name
+	Receivers []string // by name, or name@engine
 	Keys      string   // folder: NAME.nk holds a user's seed and is made where missing, unless NAME.pub holds its public key
 }
 
@@ -32,7 +32,8 @@ func NATSConfig(u Users, out io.Writer) (made []string, err error) {
 	if u.World < 1 || u.World+len(u.Receivers) > maxUsers {
 		return nil, cli.WithCode(cli.ExitUsage, fmt.Errorf("%d ranks and %d receivers: expected at least one rank, and at most %d users", u.World, len(u.Receivers), maxUsers))
 	}
-	for _, name := range u.Receivers {
+	for _, receiver := range u.Receivers {
+		name, _, _ := strings.Cut(receiver, "@")
 		// Checked before a file gets its name: a name with a slash must not lead out of the folder.
 		if name != messages.Token(name) || name == "" {
 			return nil, cli.WithCode(cli.ExitUsage, fmt.Errorf("receiver %q: expected up to 64 of A-Z a-z 0-9 _ -", name))
@@ -46,8 +47,9 @@ func NATSConfig(u Users, out io.Writer) (made []string, err error) {
 	for rank := range u.World {
 		cfg.Publishers = append(cfg.Publishers, r.public(messages.PublisherName(rank)))
 	}
-	for _, name := range u.Receivers {
-		cfg.Receivers = append(cfg.Receivers, messages.NamedKey{Name: name, Key: r.public(name)})
+	for _, receiver := range u.Receivers {
+		name, engine, _ := strings.Cut(receiver, "@")
+		cfg.Receivers = append(cfg.Receivers, messages.NamedKey{Name: name, Key: r.public(name), Engine: engine})
 	}
 	cfg.Operators = append(cfg.Operators, r.public(messages.OperatorName))
 	if r.err != nil {

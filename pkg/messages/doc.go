@@ -45,6 +45,7 @@
 //	drydock.order.v1      a rollback                         refit.<m>.o.<n>
 //	drydock.lease.v1      a receiver reads                   $KV.refit_lease_<m>.<run>.<version>.<receiver>
 //	drydock.status.v1     what a process says of itself      $KV.refit_status_<m>.<name>
+//	drydock.engine.v1     where an engine's receivers stand  $KV.refit_status_<m>.engine.<engine>
 //
 // Integers in columns are zigzag varints of differences, or plain varints; names are
 // front-coded; shapes and boxes are dictionaries. Blobs are cut in chunks of 512 KiB.

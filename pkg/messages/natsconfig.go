@@ -20,7 +20,10 @@ type ServerConfig struct {
 }
 
 // NamedKey is a receiver's name and public nkey.
-type NamedKey struct{ Name, Key string }
+type NamedKey struct {
+	Name, Key string
+	Engine    string // the engine that it feeds together with other receivers; "" none
+}
 
 // PublisherName is the name under which a rank of a guarded model writes its status.
 func PublisherName(rank int) string { return fmt.Sprintf("publisher-%d", rank) }
@@ -45,7 +48,7 @@ func (s ServerConfig) String() string {
 		s.user(&b, fmt.Sprintf("rank %d", rank), key, s.publisher(rank))
 	}
 	for _, r := range s.Receivers {
-		s.user(&b, "receiver "+r.Name, r.Key, s.receiver(r.Name))
+		s.user(&b, "receiver "+r.Name, r.Key, s.receiver(r))
 	}
 	for _, key := range s.Operators {
 		s.user(&b, OperatorName, key, s.operator())
@@ -61,8 +64,8 @@ func (s ServerConfig) Validate() error {
 	}
 	keys := append(append([]string{}, s.Publishers...), s.Operators...)
 	for _, r := range s.Receivers {
-		if !isToken(r.Name) {
-			return fmt.Errorf("server configuration: receiver %q is not of A-Z a-z 0-9 _ -", r.Name)
+		if !isToken(r.Name) || r.Engine != "" && !isToken(r.Engine) {
+			return fmt.Errorf("server configuration: receiver %q or its engine %q is not of A-Z a-z 0-9 _ -", r.Name, r.Engine)
 		}
 		keys = append(keys, r.Key)
 	}
@@ -121,12 +124,16 @@ func (s ServerConfig) publisher(rank int) grants {
 	return g
 }
 
-func (s ServerConfig) receiver(name string) grants {
+func (s ServerConfig) receiver(r NamedKey) grants {
 	sub := subjects{s.Token}
-	return grants{publish: append([]string{
-		"$KV." + sub.leaseBucket() + ".*.*." + name,
-		sub.status(name),
-	}, s.reads()...), subscribe: s.listens(name)}
+	g := grants{publish: append([]string{
+		"$KV." + sub.leaseBucket() + ".*.*." + r.Name,
+		sub.status(r.Name),
+	}, s.reads()...), subscribe: s.listens(r.Name)}
+	if r.Engine != "" {
+		g.publish, g.subscribe = append(g.publish, sub.engine(r.Engine)), append(g.subscribe, sub.engine(r.Engine))
+	}
+	return g
 }
 
 func (s ServerConfig) operator() grants {

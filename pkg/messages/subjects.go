@@ -47,6 +47,9 @@ func (s subjects) leases(k Key) string {
 }
 func (s subjects) status(name string) string { return "$KV." + s.statusBucket() + "." + name }
 
+// engine is the record of an inference engine that several receivers feed. It has a token more than a status.
+func (s subjects) engine(name string) string { return s.status("engine." + name) }
+
 // isToken says whether s may stand for one token of a subject.
 func isToken(s string) bool {
 	if s == "" || len(s) > 64 {
