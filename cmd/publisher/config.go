@@ -20,9 +20,16 @@ import (
 	"github.com/drydock-rl/drydock/pkg/tracing"
 )
 
-// config is the program's whole configuration.
+// config is the program's whole configuration. Without a command it publishes a checkpoint.
 type config struct {
 	cli.Common
+
+	Checkpoint checkpointCommand `cmd:"" default:"withargs" help:"Stand in for a trainer: serve one rank's shards of a checkpoint, and publish versions of them."`
+	Serve      serveCommand      `cmd:"" help:"Serve the memory of trainers in other languages, such as Python, over a Unix socket."`
+}
+
+// checkpointCommand is the trainer that stands in for real ones.
+type checkpointCommand struct {
 	wiring.Base
 	wiring.Transports
 	wiring.Listen
@@ -48,7 +55,7 @@ type config struct {
 	Seed           uint64        `help:"Seed of the changes that each version makes to the values." default:"1"`
 }
 
-func (c *config) check() error {
+func (c *checkpointCommand) check() error {
 	switch {
 	case c.World < 1 || c.Rank < 0 || c.Rank >= c.World:
 		return fmt.Errorf("--rank %d --world %d: a rank is at least 0 and below the world size", c.Rank, c.World)
@@ -59,7 +66,7 @@ func (c *config) check() error {
 }
 
 // Run serves until ctx ends.
-func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
+func (c *checkpointCommand) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err := c.check(); err != nil {
 		return cli.WithCode(cli.ExitUsage, err)
 	}
@@ -99,7 +106,7 @@ func coded(err error) error {
 }
 
 // publisher opens transports and memory, and joins the run.
-func (c *config) publisher(ctx context.Context, p *wiring.Process, name string, shards *trainer.Shards) (*refit.Publisher, error) {
+func (c *checkpointCommand) publisher(ctx context.Context, p *wiring.Process, name string, shards *trainer.Shards) (*refit.Publisher, error) {
 	if err := c.serve(ctx, p, shards); err != nil {
 		return nil, err
 	}
@@ -126,7 +133,7 @@ func (c *config) publisher(ctx context.Context, p *wiring.Process, name string, 
 }
 
 // serve decides how the shards lie at first. Under auto the receivers that are there already are asked.
-func (c *config) serve(ctx context.Context, p *wiring.Process, shards *trainer.Shards) error {
+func (c *checkpointCommand) serve(ctx context.Context, p *wiring.Process, shards *trainer.Shards) error {
 	var asked served.Asked
 	if served.Mode(c.ServedLayout) == served.Auto {
 		statuses, err := p.Control.Statuses(ctx)
@@ -140,7 +147,7 @@ func (c *config) serve(ctx context.Context, p *wiring.Process, shards *trainer.S
 }
 
 // cut opens the checkpoint and finds this rank's shards of it.
-func (c *config) cut() (*checkpoint.Checkpoint, *trainer.Shards, error) {
+func (c *checkpointCommand) cut() (*checkpoint.Checkpoint, *trainer.Shards, error) {
 	kind, err := shardlayout.ParseKind(c.Layout)
 	if err != nil {
 		return nil, nil, err

@@ -1,4 +1,5 @@
-// Publisher serves one trainer rank's shards of a checkpoint and publishes versions of them.
+// Publisher serves trainer ranks' memory and publishes versions of it: of trainers that ask it over a socket (publisher
+// serve), or, as a stand-in for one, of a checkpoint's shards.
 //
 // Exit codes: see package internal/cli. SIGTERM withdraws what is served, waits for the readers, and leaves.
 package main
@@ -10,5 +11,5 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Main("publisher", "Serves one trainer rank's shards of a checkpoint and publishes versions of them.", &config{}))
+	os.Exit(cli.Main("publisher", "Serves trainer ranks' memory and publishes versions of it.", &config{}))
 }

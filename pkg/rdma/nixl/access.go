@@ -43,6 +43,19 @@ func (a *access) encode() []byte {
 	return append(append([]byte{accessVersion}, sum[:]...), b...)
 }
 
+// ForeignAccess describes an agent that another process made with the library's own bindings, by what they say of it. Its
+// regions are in the order of their numbers. There is no control channel: that the process has died shows when a read fails.
+func ForeignAccess(agent string, metadata []byte, regions []rdma.RemoteRegion) (rdma.Access, error) {
+	if agent == "" || len(metadata) == 0 || len(metadata) > maxAccess/2 || len(regions) > maxRegions/2 {
+		return rdma.Access{}, fmt.Errorf("agent %q with %d bytes of metadata and %d regions", agent, len(metadata), len(regions))
+	}
+	a := access{name: agent, md: metadata}
+	for _, r := range regions {
+		a.regions = append(a.regions, extent{r.Base, uint64(r.Nbytes)})
+	}
+	return rdma.Access{Transport: Name, Agent: agent, Metadata: a.encode()}, nil
+}
+
 var errDamaged = errors.New("access is damaged")
 
 func decodeAccess(b []byte) (access, error) {

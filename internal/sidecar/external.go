@@ -1,0 +1,155 @@
+package sidecar
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/drydock-rl/drydock/internal/tiles"
+	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/nixl"
+)
+
+// inPlace is an engine for memory that another process has registered with NIXL: device memory most often, read where it
+// lies. There is one of everything, so a version must be withdrawn before the trainer changes the bytes.
+type inPlace struct {
+	control  *messages.Control
+	record   messages.RunRecord
+	rank     int
+	layout   *messages.Layout
+	endpoint *messages.Endpoint
+	commit   time.Duration // longest wait for the other ranks
+	status   func(ctx context.Context, slots []messages.Slot, run uint64)
+
+	mu   sync.Mutex
+	slot messages.Slot
+}
+
+// foreignEndpoint describes the memory of an agent that the trainer's process made.
+func foreignEndpoint(rank int, host, session string, e *Endpoint) (*messages.Endpoint, error) {
+	out := &messages.Endpoint{Rank: rank, Host: host, Incarnation: session}
+	remote := make([]rdma.RemoteRegion, len(e.Regions))
+	for i, r := range e.Regions {
+		remote[i] = rdma.RemoteRegion{Base: r.Base, Nbytes: r.Nbytes, Device: r.Device}
+		out.Regions = append(out.Regions, messages.EndpointRegion{Base: r.Base, Nbytes: r.Nbytes, Device: r.Device})
+	}
+	access, err := nixl.ForeignAccess(e.Agent, e.Metadata, remote)
+	if err != nil {
+		return nil, refuse(BadRequest, "describe agent %q: %v", e.Agent, err)
+	}
+	out.Access = []messages.Access{{Transport: access.Transport, Agent: access.Agent, Metadata: access.Metadata}}
+	return out, nil
+}
+
+// check refuses an endpoint before anything is made of it.
+func (e *Endpoint) check() error {
+	switch {
+	case e == nil || e.Agent == "" || len(e.Metadata) == 0 || len(e.Regions) == 0:
+		return refuse(BadRequest, "memory that is read in place needs an endpoint with agent, metadata and regions")
+	case len(e.Agent) > messages.MaxText || len(e.Metadata) > messages.MaxMetadata || len(e.Regions) > messages.MaxRegions:
+		return refuse(LimitExceeded, "agent of %d bytes, metadata of %d, %d regions: at most %d, %d and %d",
+			len(e.Agent), len(e.Metadata), len(e.Regions), messages.MaxText, messages.MaxMetadata, messages.MaxRegions)
+	}
+	for i, r := range e.Regions {
+		if r.Nbytes < 1 || r.Base == 0 || r.Base+uint64(r.Nbytes) < r.Base {
+			return refuse(BadRequest, "region %d: %d bytes at %#x", i, r.Nbytes, r.Base)
+		}
+	}
+	return nil
+}
+
+// digestsOf reads what a publish brings. The wire knows digests of all tiles or of none.
+func digestsOf(l *messages.Layout, b []byte) ([]uint64, error) {
+	want := tileCount(l)
+	if l.Grid == nil && len(b) == 0 {
+		return nil, nil
+	}
+	if len(b) != 8*want {
+		return nil, refuse(DigestsPartial, "%d bytes of digests, the layout has %d tiles of 8 bytes each: all or none can be published", len(b), want)
+	}
+	out := make([]uint64, want)
+	for i := range out {
+		out[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return out, nil
+}
+
+// tileCount is how many tiles the shards of a layout have.
+func tileCount(l *messages.Layout) int {
+	if l.Grid == nil {
+		return 0
+	}
+	t := tiles.Table{ShapeEnd: l.ShapeEnd, Grid: l.Grid, Source: l.Source, Offset: l.Offset, Box: l.Box, Stride: l.Stride}
+	_, n := t.Shards()
+	return n
+}
+
+func (p *inPlace) run() messages.RunRecord { return p.record }
+func (p *inPlace) close() error            { return nil }
+
+func (p *inPlace) slots() []messages.Slot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return []messages.Slot{p.slot}
+}
+
+func (p *inPlace) set(ctx context.Context, s messages.Slot) {
+	p.mu.Lock()
+	p.slot = s
+	p.mu.Unlock()
+	p.status(ctx, p.slots(), p.record.Run)
+}
+
+func (p *inPlace) key(version uint64) messages.Key {
+	return messages.Key{Run: p.record.Run, Version: version}
+}
+
+func (p *inPlace) claim(ctx context.Context, version uint64, _ int) (int, error) {
+	if held := p.slots()[0].Key; !held.IsZero() && held.Version != version {
+		if err := p.retire(ctx, held.Version); err != nil {
+			return -1, err
+		}
+	}
+	p.set(ctx, messages.Slot{State: "filling"})
+	return 0, nil
+}
+
+func (p *inPlace) publish(ctx context.Context, version uint64, digests []uint64) error {
+	key := p.key(version)
+	p.set(ctx, messages.Slot{Key: key, State: "published"})
+	pub := messages.Publication{Key: key, Rank: p.rank, World: p.record.World, Layout: p.layout, Endpoint: p.endpoint}
+	if digests != nil {
+		pub.Tiles = &messages.Tiles{Digests: digests}
+	}
+	if err := p.control.Publish(ctx, pub); err != nil {
+		return fmt.Errorf("publish run %d version %d of rank %d: %w", key.Run, version, p.rank, err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, p.commit)
+	defer cancel()
+	if _, err := p.control.Commit(bounded, key, p.record.World); err != nil {
+		if bounded.Err() != nil && ctx.Err() == nil {
+			err = errors.Join(err, p.control.Abandon(ctx, key, fmt.Sprintf("rank %d waited %v", p.rank, p.commit)))
+		}
+		return fmt.Errorf("commit run %d version %d: %w", key.Run, version, err)
+	}
+	p.set(ctx, messages.Slot{Key: key, State: "committed"})
+	return nil
+}
+
+func (p *inPlace) retire(ctx context.Context, version uint64) error {
+	key := p.key(version)
+	if p.slots()[0].Key == key {
+		p.set(ctx, messages.Slot{Key: key, State: "retiring"})
+	}
+	if err := p.control.Retire(ctx, key, p.rank); err != nil {
+		return fmt.Errorf("retire run %d version %d of rank %d: %w", key.Run, version, p.rank, err)
+	}
+	if p.slots()[0].Key == key {
+		p.set(ctx, messages.Slot{State: "drained"})
+	}
+	return nil
+}

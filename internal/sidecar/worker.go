@@ -1,0 +1,223 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/drydock-rl/drydock/pkg/messages"
+)
+
+// work does one task after the other until ctx ends or the arena does. What is queued then fails.
+func (a *arena) work(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+		case t := <-a.queue:
+			a.finish(t, a.perform(ctx, t))
+			if t.kind != "" || ctx.Err() == nil && a.isOpen() {
+				continue
+			}
+		}
+		for {
+			select {
+			case t := <-a.queue:
+				a.finish(t, refuse(ArenaBusy, "the arena of rank %d has ended", a.rank))
+				continue
+			default:
+			}
+			return
+		}
+	}
+}
+
+// isOpen says whether the arena still has its memory, such as after an end that readers did not allow.
+func (a *arena) isOpen() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.closing == nil
+}
+
+// finish notes what became of a task. A version that failed to drain is asked to do so again.
+func (a *arena) finish(t *task, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer close(t.done)
+	v := t.of
+	if v == nil {
+		return
+	}
+	if v.task == t {
+		v.task = nil
+	}
+	if err != nil {
+		v.err = coded(err)
+		a.log.Warn("version failed", "version", v.number, "at", string(t.kind), "code", string(v.err.Code), "error", err)
+		if v.task == nil {
+			v.state = Failed
+		}
+		return
+	}
+	if v.task == nil {
+		v.state = map[State]State{Waiting: Filling, Publishing: Committed, Draining: Drained}[t.kind]
+	}
+}
+
+// perform does one task, with the run joined.
+func (a *arena) perform(ctx context.Context, t *task) error {
+	if t.kind == "" {
+		return a.end(ctx)
+	}
+	e, err := a.joined(ctx)
+	if err != nil {
+		return err
+	}
+	if t.parent.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, t.parent)
+	}
+	v, began := t.of, time.Now()
+	switch t.kind {
+	case Waiting:
+		return a.claim(ctx, e, v, began)
+	case Publishing:
+		if err := a.publishable(v); err != nil {
+			return err
+		}
+		err = e.publish(ctx, v.number, t.digests)
+		if errors.Is(err, messages.ErrConflict) {
+			err = endConflicting(ctx, a.control, a.key(v.number), a.rank, err)
+		}
+		a.note(func() { v.took.Publish = time.Since(began).Seconds() })
+		return err
+	default:
+		return e.retire(ctx, v.number)
+	}
+}
+
+func (a *arena) claim(ctx context.Context, e engine, v *version, began time.Time) error {
+	slot, err := e.claim(ctx, v.number, v.slot)
+	if err != nil {
+		return err
+	}
+	a.note(func() {
+		v.slot, v.took.Wait = slot, time.Since(began).Seconds()
+		for _, other := range a.versions { // what lay there is gone
+			if other != v && other.slot == slot && other.task == nil && other.state != Failed {
+				other.state = Drained
+			}
+		}
+	})
+	return nil
+}
+
+// publishable refuses a version whose claim failed after it was asked to be published.
+func (a *arena) publishable(v *version) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if v.err != nil {
+		return v.err
+	}
+	return nil
+}
+
+func (a *arena) note(change func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change()
+}
+
+// joined is the engine. It is made at the first use, since rank 0 may come later than the others, and again after a failure.
+func (a *arena) joined(ctx context.Context) (engine, error) {
+	a.mu.Lock()
+	e := a.engine
+	a.mu.Unlock()
+	if e != nil {
+		return e, nil
+	}
+	e, err := a.open(ctx)
+	if err != nil {
+		return nil, joinError(err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, a.drain)
+	defer cancel()
+	if err := withdrawEarlier(bounded, a.control, e.run().Run, a.rank, a.log); err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	a.log.Info("run joined", "run", e.run().Run, "job", a.req.Job)
+	a.note(func() { a.engine = e })
+	return e, nil
+}
+
+// joinError says that a run may be joined later, except where the launch contradicts the run.
+func joinError(err error) error {
+	e := *coded(err)
+	switch {
+	case errors.Is(err, messages.ErrConflict):
+		e.Code = BadRequest
+	case e.Code != NoMemory && e.Code != Denied && e.Code != Fenced:
+		e.Retry = true
+	}
+	return &e
+}
+
+// close asks for the arena's end: its versions are withdrawn, and when nobody reads them any more its memory goes.
+func (a *arena) close() *task {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closing == nil {
+		t := &task{done: make(chan struct{})}
+		select {
+		case a.queue <- t:
+			a.closing = t
+		default: // full: the next look tries again
+			close(t.done)
+			return t
+		}
+	}
+	return a.closing
+}
+
+// end withdraws what is served and closes. Where readers don't let go in time everything stays, and is tried again.
+func (a *arena) end(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, a.drain)
+	defer cancel()
+	a.mu.Lock()
+	e := a.engine
+	a.mu.Unlock()
+	if e != nil {
+		var errs []error
+		for _, s := range e.slots() {
+			if !s.Key.IsZero() {
+				errs = append(errs, e.retire(ctx, s.Key.Version))
+			}
+		}
+		if err := errors.Join(errs...); errors.Is(err, messages.ErrHeld) {
+			a.log.Warn("arena kept: it is still read", "error", err)
+			a.note(func() { a.closing = nil })
+			return err
+		} else if err != nil {
+			a.log.Warn("versions not withdrawn", "error", err)
+		}
+	}
+	return a.release(true)
+}
+
+// release gives memory and engine back; with remove the files go too. It may be repeated.
+func (a *arena) release(remove bool) error {
+	a.mu.Lock()
+	e := a.engine
+	a.engine = nil
+	a.mu.Unlock()
+	var errs []error
+	if e != nil {
+		errs = append(errs, e.close())
+	}
+	if a.files != nil {
+		errs = append(errs, a.files.close(remove))
+	}
+	err := errors.Join(errs...)
+	a.log.Info("arena released", "removed", remove, "error", err)
+	return err
+}
