@@ -160,19 +160,23 @@ func TestRefusals(t *testing.T) {
 		body any
 		code Code
 	}{
-		"other model":    {with(func(r *AttachRequest) { r.Model = "n" }), WrongModel},
-		"no world":       {with(func(r *AttachRequest) { r.World = 0 }), BadRequest},
-		"no job":         {with(func(r *AttachRequest) { r.Job = "" }), BadRequest},
-		"no session":     {with(func(r *AttachRequest) { r.Session = "" }), BadRequest},
-		"outside":        {with(func(r *AttachRequest) { r.Entries[0].Box = [][2]int64{{0, 65}, {0, 48}} }), BadRequest},
-		"too few":        {with(func(r *AttachRequest) { r.Entries[0].Box = [][2]int64{{0, 65}} }), BadRequest},
-		"half a byte":    {with(func(r *AttachRequest) { r.Entries[0].DType = "F4" }), BadRequest},
-		"no type":        {with(func(r *AttachRequest) { r.Entries[0].DType = "int3" }), BadRequest},
-		"differs":        {with(func(r *AttachRequest) { r.Entries[1].Name = "up" }), BadRequest},
-		"group":          {with(func(r *AttachRequest) { r.Groups = []Group{{Kind: "x"}} }), BadRequest},
-		"small group":    {with(func(r *AttachRequest) { r.Groups = []Group{{Kind: "atomic", Members: []string{"up"}}} }), BadRequest},
-		"huge":           {with(func(r *AttachRequest) { r.Entries[0].Shape, r.Entries[0].Box = []int64{1 << 47, 48}, [][2]int64{{0, 1 << 47}, {0, 48}} }), LimitExceeded},
-		"no memory":      {with(func(r *AttachRequest) { r.Entries[0].Shape, r.Entries[0].Box = []int64{1 << 40, 2}, [][2]int64{{0, 1 << 40}, {0, 2}} }), NoMemory},
+		"other model": {with(func(r *AttachRequest) { r.Model = "n" }), WrongModel},
+		"no world":    {with(func(r *AttachRequest) { r.World = 0 }), BadRequest},
+		"no job":      {with(func(r *AttachRequest) { r.Job = "" }), BadRequest},
+		"no session":  {with(func(r *AttachRequest) { r.Session = "" }), BadRequest},
+		"outside":     {with(func(r *AttachRequest) { r.Entries[0].Box = [][2]int64{{0, 65}, {0, 48}} }), BadRequest},
+		"too few":     {with(func(r *AttachRequest) { r.Entries[0].Box = [][2]int64{{0, 65}} }), BadRequest},
+		"half a byte": {with(func(r *AttachRequest) { r.Entries[0].DType = "F4" }), BadRequest},
+		"no type":     {with(func(r *AttachRequest) { r.Entries[0].DType = "int3" }), BadRequest},
+		"differs":     {with(func(r *AttachRequest) { r.Entries[1].Name = "up" }), BadRequest},
+		"group":       {with(func(r *AttachRequest) { r.Groups = []Group{{Kind: "x"}} }), BadRequest},
+		"small group": {with(func(r *AttachRequest) { r.Groups = []Group{{Kind: "atomic", Members: []string{"up"}}} }), BadRequest},
+		"huge": {with(func(r *AttachRequest) {
+			r.Entries[0].Shape, r.Entries[0].Box = []int64{1 << 47, 48}, [][2]int64{{0, 1 << 47}, {0, 48}}
+		}), LimitExceeded},
+		"no memory": {with(func(r *AttachRequest) {
+			r.Entries[0].Shape, r.Entries[0].Box = []int64{1 << 40, 2}, [][2]int64{{0, 1 << 40}, {0, 2}}
+		}), NoMemory},
 		"unknown field":  {`{"modle": "m"}`, BadRequest},
 		"not JSON":       {`{`, BadRequest},
 		"more than JSON": {`{} {}`, BadRequest},

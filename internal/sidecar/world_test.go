@@ -183,9 +183,15 @@ func (w *world) attach(rank, world int, session string) *trainer {
 
 func (w *world) attachAs(rank int, req AttachRequest) *trainer {
 	w.t.Helper()
-	tr := &trainer{w: w, rank: rank, session: req.Session}
-	w.asks("PUT", path(rank, ""), req, &tr.answer)
-	tr.slots = nil
+	var answer AttachAnswer
+	w.asks("PUT", path(rank, ""), req, &answer)
+	return w.attachMapped(rank, req.Session, &answer)
+}
+
+// attachMapped maps what an attach has given.
+func (w *world) attachMapped(rank int, session string, answer *AttachAnswer) *trainer {
+	w.t.Helper()
+	tr := &trainer{w: w, rank: rank, session: session, answer: *answer}
 	for _, p := range tr.answer.Slots {
 		m, err := rdma.MapFile(p, rdma.MapOptions{Writable: true})
 		if err != nil {
