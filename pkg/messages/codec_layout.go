@@ -25,6 +25,14 @@ type wireLayout struct {
 	Groups   []wireGroup `msgpack:"groups,omitempty"`
 }
 
+func (w *wireLayout) fields() fields {
+	return fields{
+		"schema": &w.Schema, "rank": &w.Rank, "regions": &w.Regions, "nregions": &w.NRegions, "sources": &w.Sources,
+		"nshards": &w.NShards, "source": &w.Source, "region": &w.Region, "offset": &w.Offset,
+		"box": &w.Box, "stride": optional[wireTuples]{&w.Stride}, "groups": &w.Groups,
+	}
+}
+
 // wireSources are the columns per source.
 type wireSources struct {
 	NSources uint64     `msgpack:"nsources"`
@@ -36,12 +44,23 @@ type wireSources struct {
 	Grid     []byte     `msgpack:"grid,omitempty"` // plain: tile extents of each dictionary shape
 }
 
+func (w *wireSources) fields() fields {
+	return fields{
+		"nsources": &w.NSources, "prefix": &w.Prefix, "suffix": &w.Suffix, "text": &w.Text,
+		"dtype": &w.DType, "shape": &w.Shape, "grid": &w.Grid,
+	}
+}
+
 // wireTuples is a column of short integer tuples: a dictionary, and for each row the
 // index of its tuple.
 type wireTuples struct {
 	Index  []byte `msgpack:"index"`  // deltas, one per row
 	Lens   []byte `msgpack:"lens"`   // one byte per tuple: how many values
 	Values []byte `msgpack:"values"` // plain, concatenated
+}
+
+func (w *wireTuples) fields() fields {
+	return fields{"index": &w.Index, "lens": &w.Lens, "values": &w.Values}
 }
 
 type wireGroup struct {
@@ -187,7 +206,13 @@ func DecodeLayout(b []byte) (*Layout, error) { return decodeLayout(b, nil) }
 // decodeLayout lets the source columns be shared with layouts decoded before.
 func decodeLayout(b []byte, catalogues *catalogueCache) (*Layout, error) {
 	var w wireLayout
-	if err := unpack(layoutSchema, b, &w); err != nil {
+	var s scratch
+	defer s.release() // a layout keeps no byte of its payload
+	plain, err := expand(layoutSchema, b, s.room)
+	if err != nil {
+		return nil, err
+	}
+	if err := unpackPlain(layoutSchema, plain, &w); err != nil {
 		return nil, err
 	}
 	if err := checkSchema(layoutSchema, w.Schema); err != nil {

@@ -298,3 +298,25 @@ func TestLayoutDecodesInFewAllocations(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkDecodeQwen decodes the layouts of all 16 ranks of the planner's benchmark
+// as a receiver does that has just started: one after the other, on one core.
+func BenchmarkDecodeQwen(b *testing.B) {
+	names, shapes := benchSources(b)
+	blobs := make([][]byte, 16)
+	for rank := range blobs {
+		var err error
+		if blobs[rank], err = EncodeLayout(fsdpLayout(names, shapes, rank, len(blobs), true)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		cache := &catalogueCache{}
+		for _, blob := range blobs {
+			if _, err := decodeLayout(blob, cache); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

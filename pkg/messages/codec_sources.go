@@ -1,13 +1,13 @@
 package messages
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 
 	"github.com/zeebo/xxh3"
 
 	"github.com/drydock-rl/drydock/pkg/messages/internal/columns"
-	"github.com/drydock-rl/drydock/pkg/messages/protocol"
 )
 
 // sourceColumns are the decoded per-source columns of a layout.
@@ -21,9 +21,17 @@ type sourceColumns struct {
 // catalogueCache shares decoded source columns between layouts. In most trainers every
 // rank lists the same sources: 256 ranks with 69,120 names each would hold 1.2 GB
 // of equal strings. A nil cache decodes each time.
+//
+// Columns are found by a fast hash and then compared byte by byte: no publisher can
+// give others its own names by a collision, and nothing as slow as SHA-256 is needed.
 type catalogueCache struct {
 	mu    sync.Mutex
-	known map[Digest]*sourceColumns
+	known map[xxh3.Uint128]catalogue
+}
+
+type catalogue struct {
+	packed []byte
+	*sourceColumns
 }
 
 // maxCatalogues bounds the cache; beyond it everything is forgotten at once, which
@@ -34,12 +42,12 @@ func (c *catalogueCache) sources(packed []byte) (*sourceColumns, error) {
 	if c == nil {
 		return decodeSources(packed)
 	}
-	id := protocol.Sum(packed)
+	id := xxh3.Hash128(packed)
 	c.mu.Lock()
-	src := c.known[id]
+	known := c.known[id]
 	c.mu.Unlock()
-	if src != nil {
-		return src, nil
+	if known.sourceColumns != nil && bytes.Equal(known.packed, packed) {
+		return known.sourceColumns, nil
 	}
 	src, err := decodeSources(packed)
 	if err != nil {
@@ -48,9 +56,9 @@ func (c *catalogueCache) sources(packed []byte) (*sourceColumns, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known == nil || len(c.known) >= maxCatalogues {
-		c.known = make(map[Digest]*sourceColumns)
+		c.known = make(map[xxh3.Uint128]catalogue)
 	}
-	c.known[id] = src
+	c.known[id] = catalogue{bytes.Clone(packed), src}
 	return src, nil
 }
 
@@ -163,9 +171,14 @@ func decodeTuples(w wireTuples, rows int, limit int64) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]int64, 0, t.total)
+	out := make([]int64, t.total)
+	at := 0
 	for _, x := range t.index {
-		out = append(out, t.values[t.start[x]:t.start[x+1]]...)
+		// A loop, not copy: tuples have two to eight values.
+		for _, v := range t.values[t.start[x]:t.start[x+1]] {
+			out[at] = v
+			at++
+		}
 	}
 	return out, nil
 }

@@ -23,6 +23,10 @@ type wireBlob struct {
 	Inline []byte `msgpack:"inline,omitempty"`
 }
 
+func (w *wireBlob) fields() fields {
+	return fields{"digest": &w.Digest, "nbytes": &w.Nbytes, "inline": &w.Inline}
+}
+
 // wireKey is a Key as it travels inside other messages.
 type wireKey struct {
 	Run     uint64 `msgpack:"run"`
@@ -46,6 +50,14 @@ type wireTable struct {
 	NChanged uint64    `msgpack:"nchanged,omitempty"`
 	Changed  []byte    `msgpack:"changed,omitempty"` // deltas
 	Grouped  bool      `msgpack:"grouped,omitempty"`
+}
+
+func (w *wireTable) fields() fields {
+	return fields{
+		"schema": &w.Schema, "model": &w.Model, "run": &w.Run, "version": &w.Version, "rank": &w.Rank, "world": &w.World,
+		"nbytes": &w.Nbytes, "layout": &w.Layout, "endpoint": &w.Endpoint, "tiles": optional[wireBlob]{&w.Tiles}, "base": &w.Base,
+		"nregions": &w.NRegions, "regions": &w.Regions, "nchanged": &w.NChanged, "changed": &w.Changed, "grouped": &w.Grouped,
+	}
 }
 
 // EncodeTable writes a table.
@@ -282,6 +294,10 @@ type wireTiles struct {
 	Schema  string `msgpack:"schema"`
 	NTiles  uint64 `msgpack:"ntiles"`
 	Digests []byte `msgpack:"digests"` // 8 bytes each, little-endian
+}
+
+func (w *wireTiles) fields() fields {
+	return fields{"schema": &w.Schema, "ntiles": &w.NTiles, "digests": &w.Digests}
 }
 
 // EncodeTiles writes tile digests as a blob. Digests do not compress, so it never does.

@@ -63,7 +63,7 @@ func checkDecoder(t *testing.T, name string, b []byte) {
 func TestDamagedPayloads(t *testing.T) {
 	t.Parallel()
 	for name, payload := range examples(t) {
-		plain, err := expand(name, payload)
+		plain, err := expand(name, payload, fresh)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestDamagedPayloads(t *testing.T) {
 func TestUnknownKeysAreIgnored(t *testing.T) {
 	t.Parallel()
 	for name, payload := range examples(t) {
-		plain, err := expand(name, payload)
+		plain, err := expand(name, payload, fresh)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -58,9 +58,12 @@ func squeeze(packed []byte) ([]byte, error) {
 // expansion is how many bytes a compressed payload of nbytes may become.
 func expansion(nbytes int) int64 { return min(MaxExpanded, MinExpanded+MaxRatio*int64(nbytes)) }
 
-// expand undoes squeeze. A msgpack map never begins with zstd's magic number, so a
-// payload says itself whether it is compressed.
-func expand(schema string, b []byte) ([]byte, error) {
+// fresh gives memory for an expanded payload that lives as long as whoever refers to it.
+func fresh(nbytes int) []byte { return make([]byte, nbytes) }
+
+// expand undoes squeeze, into memory that room gives. A msgpack map never begins with
+// zstd's magic number, so a payload says itself whether it is compressed.
+func expand(schema string, b []byte, room func(nbytes int) []byte) ([]byte, error) {
 	if !bytes.HasPrefix(b, zstdMagic) {
 		return b, nil
 	}
@@ -80,7 +83,7 @@ func expand(schema string, b []byte) ([]byte, error) {
 		return nil, fmt.Errorf("make zstd decoder: %w", err)
 	}
 	// The capacity is the limit: frames appended to the first one can't grow past it.
-	out, err := r.DecodeAll(b, make([]byte, 0, h.FrameContentSize))
+	out, err := r.DecodeAll(b, room(int(h.FrameContentSize))[:0:h.FrameContentSize])
 	if err != nil {
 		return nil, &FormatError{Schema: schema, Reason: "zstd: " + err.Error(), Kind: ErrMalformed}
 	}
@@ -93,7 +96,7 @@ func expand(schema string, b []byte) ([]byte, error) {
 // unpack decodes a payload into v, which must hold only scalars, byte columns and
 // short lists: what it allocates is then bounded by the payload.
 func unpack(schema string, b []byte, v any) error {
-	plain, err := expand(schema, b)
+	plain, err := expand(schema, b, fresh)
 	if err != nil {
 		return err
 	}
@@ -103,6 +106,9 @@ func unpack(schema string, b []byte, v any) error {
 func unpackPlain(schema string, plain []byte, v any) error {
 	if err := scan(plain); err != nil {
 		return &FormatError{Schema: schema, Reason: err.Error(), Kind: ErrMalformed}
+	}
+	if n, ok := v.(nested); ok {
+		return bind(schema, plain, n.fields())
 	}
 	if err := msgpack.Unmarshal(plain, v); err != nil {
 		return &FormatError{Schema: schema, Reason: err.Error(), Kind: ErrMalformed}

@@ -94,7 +94,7 @@ func examples(tb testing.TB) map[string][]byte {
 func TestGoldens(t *testing.T) {
 	t.Parallel()
 	for name, payload := range examples(t) {
-		plain, err := expand("golden", payload)
+		plain, err := expand("golden", payload, fresh)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -92,6 +92,7 @@ func checkLengths(prefix, suffix []uint32, ntext int, limits NameLimits) (int, e
 func expand(prefix, suffix []uint32, text []byte, total int) ([]string, error) {
 	var b strings.Builder
 	b.Grow(total)
+	ascii := isASCII(text) // names hold nothing but pieces of it
 	for i := range prefix {
 		if i > 0 {
 			// The previous name begins its own length before the end.
@@ -102,7 +103,6 @@ func expand(prefix, suffix []uint32, text []byte, total int) ([]string, error) {
 		text = text[suffix[i]:]
 	}
 	all := b.String()
-	ascii := isASCII(all)
 	names := make([]string, len(prefix))
 	for i := range names {
 		n := int(prefix[i] + suffix[i])
@@ -115,9 +115,14 @@ func expand(prefix, suffix []uint32, text []byte, total int) ([]string, error) {
 	return names, nil
 }
 
-func isASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
+func isASCII(b []byte) bool {
+	for ; len(b) >= 8; b = b[8:] {
+		if binary.NativeEndian.Uint64(b)&highBits != 0 {
+			return false
+		}
+	}
+	for _, c := range b {
+		if c >= utf8.RuneSelf {
 			return false
 		}
 	}
