@@ -1,0 +1,56 @@
+package vllm
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/drydock-rl/drydock/pkg/refit"
+)
+
+var (
+	// ErrPaused: somebody else has paused the engine. Nothing was touched; the version can be tried again once they resume it.
+	ErrPaused = errors.New("the engine is paused by somebody else")
+	// ErrOwned: another owner updates the engine. Nothing was touched. Two receivers for one engine is the usual reason.
+	ErrOwned = errors.New("the engine is updated by somebody else")
+	// ErrNoBackend: the server runs without Drydock's back end, or without dev mode. Nothing was touched.
+	ErrNoBackend = errors.New("the server lacks Drydock's back end")
+	// ErrBroken: a failed installation could not be taken back. The engine is paused and stays so: some rank holds no whole
+	// version, or ranks hold different ones. Installing any version, the old one included, mends it.
+	ErrBroken = errors.New("the engine holds no whole version and stays paused")
+	// ErrConfused: answers of workers arrive at the wrong calls, which an exception in a worker brings about for good.
+	// Nothing that it says can be trusted; restart it.
+	ErrConfused = errors.New("the engine mixes up the answers of its workers")
+)
+
+// callError is a call that did not end in the answer that was asked for.
+type callError struct {
+	call   string
+	status int    // HTTP; 0: no answer at all
+	text   string // of the answer
+	err    error  // of the connection
+}
+
+func (e *callError) Error() string {
+	if e.err != nil {
+		return fmt.Sprintf("%s: %v", e.call, e.err)
+	}
+	return fmt.Sprintf("%s: HTTP %d: %s", e.call, e.status, e.text)
+}
+
+func (e *callError) Unwrap() error { return e.err }
+
+// marked gives an error of an engine that is as it was before its class: where nobody answered, or only for an engine that
+// is gone, it is unreachable, and all else refused.
+func marked(err error) error {
+	var call *callError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrPaused):
+		return refit.Unreachable(err)
+	case errors.As(err, &call) && (call.status == 0 || call.status >= http.StatusBadGateway):
+		return refit.Unreachable(err)
+	}
+	return refit.Refused(err)
+}
