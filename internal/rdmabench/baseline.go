@@ -6,6 +6,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/drydock-rl/drydock/pkg/rdma"
 )
@@ -28,6 +29,28 @@ func copyAll(dst, src []byte, s *rdma.Segment) {
 	}
 	wg.Wait()
 }
+
+// inParallel runs n jobs on all cores and gives the first error.
+func inParallel(n int64, job func(int64) error) error {
+	var next atomic.Int64
+	var once sync.Once
+	var first error
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < n; i = next.Add(1) - 1 {
+				if err := job(i); err != nil {
+					once.Do(func() { first = err })
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+// rawName is the baseline of transports over sockets.
+const rawName = "loopback"
 
 // loopback copies a shape's bytes over raw TCP connections of this process, as many as a tcp peer has by default:
 // the sender packs short runs to a buffer, the receiver reads straight into place. No protocol, no checks.

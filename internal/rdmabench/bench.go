@@ -6,18 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/local"
 	"github.com/drydock-rl/drydock/pkg/rdma/nixl"
 	"github.com/drydock-rl/drydock/pkg/rdma/tcp"
-)
-
-// Names of what transports are compared with.
-const (
-	copyName = "copy"
-	rawName  = "loopback"
 )
 
 // shape is a read of about nbytes.
@@ -40,17 +32,17 @@ func shapes(nbytes int64) []shape {
 	return out
 }
 
+// bench is the memory and what is measured with it.
 type bench struct {
 	o        *Options
 	rep      *Report
 	src, dst *rdma.Memory
 	anon     *rdma.Memory // source for process_vm_readv
-	base     map[string]Row
 	nixl     *nixl.Library
 }
 
 func newBench(o *Options, rep *Report) (*bench, error) {
-	b := &bench{o: o, rep: rep, base: map[string]Row{}}
+	b := &bench{o: o, rep: rep}
 	var err error
 	for _, m := range []struct {
 		to   **rdma.Memory
@@ -78,28 +70,25 @@ func (b *bench) close() error {
 }
 
 func (b *bench) run(ctx context.Context) error {
-	for _, s := range shapes(b.o.Nbytes) {
-		plain := func() error { copyAll(b.dst.Bytes(), b.src.Bytes(), &s.seg); return nil }
-		if err := b.row(Row{Transport: copyName, Shape: s.name, Sources: 1}, &s.seg, plain); err != nil {
-			return err
-		}
-		raw := newLoopback(b.dst.Bytes(), b.src.Bytes(), &s.seg)
-		if err := b.row(Row{Transport: rawName, Shape: s.name, Sources: 1}, &s.seg, raw.run); err != nil {
-			return err
+	for _, name := range []string{rdma.CopyCost, rawName} {
+		for _, s := range shapes(b.o.Nbytes) {
+			if err := b.row(Row{Transport: name, Shape: s.name, Sources: 1}, &s.seg, b.baseline(name, &s.seg)); err != nil {
+				return err
+			}
 		}
 	}
 	for _, name := range b.o.Transports {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := b.transport(name); err != nil {
+		if err := b.transport(ctx, name); err != nil {
 			if len(b.o.Transports) == 1 {
 				return err
 			}
 			b.rep.Missing[name] = err.Error()
 		}
 	}
-	return b.extras(ctx)
+	return b.registration()
 }
 
 // open makes one transport; serving ones listen on loopback.
@@ -129,6 +118,9 @@ func (b *bench) openNixl(listen string, serve bool) (rdma.Transport, error) {
 	}
 	cfg := b.o.Nixl
 	cfg.Listen, cfg.Incarnation, cfg.Logger = listen, b.incarnation(serve), b.o.Logger
+	if serve { // the library tells agents apart by their names, which are made of this
+		cfg.Incarnation = ""
+	}
 	return b.nixl.New(cfg)
 }
 
@@ -139,42 +131,78 @@ func (b *bench) incarnation(serve bool) string {
 	return "bench-reader"
 }
 
-// transport measures one transport in all shapes and numbers of sources.
-func (b *bench) transport(name string) (err error) {
-	var ts [2]rdma.Transport
-	for i := range ts {
-		if ts[i], err = b.open(name, i == 0); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, ts[i].Close()) }()
+// transport measures one transport in all shapes and numbers of sources, with digests, and from served blocks.
+func (b *bench) transport(ctx context.Context, name string) (err error) {
+	r, err := b.openRig(name)
+	if r != nil {
+		defer func() { err = errors.Join(err, r.close()) }()
 	}
-	mem := b.src
-	if name == "vmread" {
-		mem = b.anon
-	}
-	remote, err := serve(ts[0], mem)
-	if err != nil {
-		return err
-	}
-	if _, err := ts[1].Register(b.dst); err != nil {
-		return err
-	}
-	peers, err := connect(ts[1], remote, maxOf(b.o.Sources))
 	if err != nil {
 		return err
 	}
 	for _, s := range shapes(b.o.Nbytes) {
 		for _, n := range b.o.Sources {
-			if n > 1 && s.seg.Run < b.o.Nbytes {
-				continue
+			if err := ctx.Err(); err != nil {
+				return err
 			}
 			row := Row{Transport: name, Shape: s.name, Sources: n}
-			if err := b.row(row, &s.seg, func() error { return readAll(peers[:n], b.dst, &s.seg) }); err != nil {
+			if err := b.row(row, &s.seg, func() error { return readAll(r.peers[:n], b.dst, &s.seg) }); err != nil {
 				return err
 			}
 		}
+		if err := b.verified(r, &s); err != nil {
+			return err
+		}
 	}
-	return nil
+	return b.servedLayout(r)
+}
+
+// rig is one reader and several sources of the same bytes, each an endpoint of its own.
+type rig struct {
+	name  string
+	ts    []rdma.Transport // the reader first
+	peers []rdma.Peer      // one for each source
+}
+
+func (b *bench) openRig(name string) (*rig, error) {
+	r := &rig{name: name}
+	reader, err := b.open(name, false)
+	if err != nil {
+		return nil, err
+	}
+	r.ts = append(r.ts, reader)
+	if _, err := reader.Register(b.dst); err != nil {
+		return r, err
+	}
+	mem := b.src
+	if name == "vmread" {
+		mem = b.anon
+	}
+	for range maxOf(b.o.Sources) {
+		source, err := b.open(name, true)
+		if err != nil {
+			return r, err
+		}
+		r.ts = append(r.ts, source)
+		remote, err := serve(source, mem)
+		if err != nil {
+			return r, err
+		}
+		p, err := connect(reader, remote)
+		if err != nil {
+			return r, err
+		}
+		r.peers = append(r.peers, p)
+	}
+	return r, nil
+}
+
+func (r *rig) close() error {
+	var errs []error
+	for _, t := range r.ts {
+		errs = append(errs, t.Close())
+	}
+	return errors.Join(errs...)
 }
 
 func maxOf(ns []int) int {
@@ -185,6 +213,9 @@ func maxOf(ns []int) int {
 	return out
 }
 
+// lives tells a transport's incarnation.
+type lives interface{ Incarnation() string }
+
 func serve(t rdma.Transport, m *rdma.Memory) (rdma.Remote, error) {
 	reg, err := t.Register(m)
 	if err != nil {
@@ -194,8 +225,12 @@ func serve(t rdma.Transport, m *rdma.Memory) (rdma.Remote, error) {
 	if err != nil {
 		return rdma.Remote{}, err
 	}
+	life, ok := t.(lives)
+	if !ok {
+		return rdma.Remote{}, fmt.Errorf("transport %s has no incarnation", t.Name())
+	}
 	host, err := rdma.HostID()
-	return rdma.Remote{Host: host, Incarnation: "bench-source", Regions: []rdma.RemoteRegion{reg.Describe()}, Access: a}, err
+	return rdma.Remote{Host: host, Incarnation: life.Incarnation(), Regions: []rdma.RemoteRegion{reg.Describe()}, Access: a}, err
 }
 
 // connectTime bounds each connect, readTime each read.
@@ -204,32 +239,32 @@ const (
 	readTime    = 2 * time.Minute
 )
 
-func connect(t rdma.Transport, r rdma.Remote, n int) ([]rdma.Peer, error) {
+func connect(t rdma.Transport, r rdma.Remote) (rdma.Peer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), connectTime)
 	defer cancel()
-	var out []rdma.Peer
-	for range n {
-		p, err := t.Connect(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, p)
-	}
-	return out, nil
+	return t.Connect(ctx, r)
 }
 
-// readAll splits a contiguous read between peers; all are posted before any is awaited.
+// share is the part of a read that source i of n brings: bytes of a run, or some of the runs.
+func share(s *rdma.Segment, i, n int64) rdma.Segment {
+	out := *s
+	if s.Runs() == 1 {
+		lo, hi := s.Run*i/n, s.Run*(i+1)/n
+		out.Src, out.Dst, out.Run = s.Src+lo, s.Dst+lo, hi-lo
+		return out
+	}
+	lo, hi := s.N[2]*i/n, s.N[2]*(i+1)/n
+	out.Src, out.Dst, out.N[2] = s.Src+lo*s.SrcStride[2], s.Dst+lo*s.DstStride[2], hi-lo
+	return out
+}
+
+// readAll splits a read between peers; all are posted before any is awaited.
 func readAll(peers []rdma.Peer, dst *rdma.Memory, s *rdma.Segment) error {
 	ctx, cancel := context.WithTimeout(context.Background(), readTime)
 	defer cancel()
 	live := make([]rdma.Transfer, 0, len(peers))
-	part := s.Run / int64(len(peers))
 	for i, p := range peers {
-		seg := *s
-		if len(peers) > 1 {
-			seg = rdma.Contiguous(0, int64(i)*part, int64(i)*part, part)
-		}
-		t, err := p.Read(dst, []rdma.Segment{seg})
+		t, err := p.Read(dst, []rdma.Segment{share(s, int64(i), int64(len(peers)))})
 		if err != nil {
 			return err
 		}
@@ -240,52 +275,4 @@ func readAll(peers []rdma.Peer, dst *rdma.Memory, s *rdma.Segment) error {
 		errs = append(errs, t.Wait(ctx))
 	}
 	return errors.Join(errs...)
-}
-
-// row measures f, and compares it with the copies of the same shape.
-func (b *bench) row(r Row, s *rdma.Segment, f func() error) error {
-	cpu := processorTime()
-	secs, err := fastest(b.o.Times, f)
-	if err != nil {
-		return fmt.Errorf("%s, %s: %w", r.Transport, r.Shape, err)
-	}
-	r.CPU = (processorTime() - cpu).Seconds() / float64(b.o.Times+1)
-	r.Seconds, r.Nbytes, r.Runs = secs, s.Nbytes(), s.Runs()
-	switch r.Transport {
-	case copyName, rawName:
-		b.base[r.Transport+r.Shape] = r
-	default:
-		r.OfCopy = b.base[copyName+r.Shape].Seconds / secs
-		r.OfRaw = b.base[rawName+r.Shape].Seconds / secs
-	}
-	b.rep.Rows = append(b.rep.Rows, r)
-	if b.o.Progress != nil {
-		b.o.Progress(r)
-	}
-	return nil
-}
-
-// processorTime is what all threads of this process have used.
-func processorTime() time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// fastest runs f once to warm up, then n times: on a shared machine the fastest says most about the code.
-func fastest(n int, f func() error) (float64, error) {
-	if err := f(); err != nil {
-		return 0, err
-	}
-	best := time.Duration(1<<63 - 1)
-	for range n {
-		start := time.Now()
-		if err := f(); err != nil {
-			return 0, err
-		}
-		best = min(best, time.Since(start))
-	}
-	return best.Seconds(), nil
 }

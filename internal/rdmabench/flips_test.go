@@ -58,7 +58,7 @@ func newFlipRig(t *testing.T, open func(listen string) (rdma.Transport, error), 
 	reg := rdmatest.Register(t, source, g.src)
 	rdmatest.Register(t, reader, g.arena)
 	t.Cleanup(func() { _ = reader.Close(); _ = source.Close() })
-	r := rdmatest.RemoteOf(t, rdmatest.Pair{Source: source, Incarnation: "bench-source"}, reg)
+	r := rdmatest.RemoteOf(t, rdmatest.Pair{Source: source, Incarnation: source.(lives).Incarnation()}, reg)
 	faulty := rdmatest.Faulty(reader, rdmatest.Fault{
 		Kind: rdmatest.Corrupt, Rank: -1, Seed: 3,
 		Injected: func(_ int, _ rdma.Segment, at int64) { g.at = at },

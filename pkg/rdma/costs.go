@@ -14,6 +14,9 @@ type Cost struct {
 	Beta      float64 `json:"beta_s"`  // seconds for each byte
 }
 
+// CopyCost is the name under which plain copies of memory are kept among the costs of transports: what staging costs.
+const CopyCost = "copy"
+
 // costFile is the form on disk.
 type costFile struct {
 	Format string `json:"format"`
@@ -23,7 +26,7 @@ type costFile struct {
 
 const costFormat = "drydock.costs.v1"
 
-// SaveCosts writes measured costs, whole or not at all.
+// SaveCosts writes measured costs, whole or not at all, and makes the file's folder.
 func SaveCosts(path string, costs []Cost) error {
 	host, err := HostID()
 	if err != nil {
@@ -33,11 +36,16 @@ func SaveCosts(path string, costs []Cost) error {
 	if err != nil {
 		return fmt.Errorf("encode costs: %w", err)
 	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("save costs: %w", err)
+	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".costs-*")
 	if err != nil {
 		return fmt.Errorf("save costs: %w", err)
 	}
-	_, err = tmp.Write(append(b, '\n'))
+	if _, err = tmp.Write(append(b, '\n')); err == nil {
+		err = tmp.Chmod(0o644) // receivers may run as another user
+	}
 	if e := tmp.Close(); err == nil {
 		err = e
 	}
