@@ -5,6 +5,7 @@ import (
 
 	"github.com/drydock-rl/drydock/internal/capturegen"
 	"github.com/drydock-rl/drydock/internal/checkpoint"
+	"github.com/drydock-rl/drydock/internal/served"
 	"github.com/drydock-rl/drydock/internal/shardlayout"
 	"github.com/drydock-rl/drydock/internal/tiles"
 	"github.com/drydock-rl/drydock/pkg/messages"
@@ -73,7 +74,7 @@ func fsdpLayouts(sources []capturegen.Source, ranks int) ([]*messages.Layout, er
 			l.Names, l.DTypes = append(l.Names, s.Name), append(l.DTypes, messages.BF16)
 			l.Shapes = append(l.Shapes, s.Shape...)
 			l.ShapeEnd = append(l.ShapeEnd, uint32(len(l.Shapes)))
-			l.Grid = append(l.Grid, tiles.ChooseGrid(s.Shape, 2, tiles.Options{})...)
+			l.Grid = append(l.Grid, served.Grid(s.Name, s.Shape, 2, tiles.Options{})...)
 		}
 		for _, sh := range held[rank].Shards {
 			l.Source, l.Region, l.Offset = append(l.Source, uint32(sh.Source)), append(l.Region, 0), append(l.Offset, sh.Offset)

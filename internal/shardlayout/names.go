@@ -35,6 +35,12 @@ func CutsColumns(name string, shape []int64) bool {
 	return len(shape) >= 2 && tensorParallelDim(Source{Name: name, Shape: shape}) == len(shape)-1
 }
 
+// CutsRows says whether tensor parallelism cuts a source by its first dimension and no other, so that each reader takes
+// whole rows.
+func CutsRows(name string, shape []int64) bool {
+	return len(shape) >= 2 && tensorParallelDim(Source{Name: name, Shape: shape}) == 0
+}
+
 // splitLast cuts a dotted name before its last component.
 func splitLast(name string) (path, leaf string) {
 	i := strings.LastIndexByte(name, '.')

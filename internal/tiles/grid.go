@@ -1,9 +1,34 @@
 package tiles
 
+import "fmt"
+
 // Options bound the size of tiles. Zero values are the defaults.
 type Options struct {
 	MinBytes int64 // a tile is not cut finer than this; default a 256th of the source, but 1 to 16 KiB
-	MaxBytes int64 // a tile is cut in rows until it is no larger than this; default 64 KiB, so that a row of tiles stays in the cache
+	MaxBytes int64 // a tile is cut in rows until it is no larger than this; default 64 KiB, so that a row of tiles stays in the cache; at most MaxTile
+	Rows     bool  // readers slice rows only: tiles are whole rows, one run of bytes each, and take less than half the time
+}
+
+// Bounds of a tile in bytes. Whoever reads a part of a tile reads the whole of it to verify the part: that must fit a
+// buffer. Smaller tiles than the least would be more digest than bytes.
+const (
+	MaxTile = 4 << 20
+	MinTile = 16
+)
+
+// Check refuses a grid of another process whose tiles are out of bounds. A source smaller than the least tile is one.
+func Check(shape, grid []int64, elsize int64) error {
+	cell := make([]int64, len(grid))
+	for d, g := range grid {
+		if g < 1 {
+			return fmt.Errorf("tiles of %d elements in dimension %d", g, d)
+		}
+		cell[d] = min(g, shape[d])
+	}
+	if n := bytes(cell, elsize); n > MaxTile || n < min(MinTile, bytes(shape, elsize)) {
+		return fmt.Errorf("tiles of %v elements, %d bytes: expected %d to %d", grid, n, MinTile, MaxTile)
+	}
+	return nil
 }
 
 const (
@@ -22,6 +47,11 @@ func ChooseGrid(shape []int64, elsize int64, o Options) []int64 {
 	}
 	if o.MaxBytes == 0 {
 		o.MaxBytes = defaultMax
+	}
+	o.MaxBytes = min(o.MaxBytes, MaxTile)
+	if n := len(shape) - 1; o.Rows && n > 0 && bytes(shape[n:], elsize) <= o.MaxBytes {
+		o.Rows = false
+		return append(ChooseGrid(shape[:n], bytes(shape[n:], elsize), o), max(1, shape[n]))
 	}
 	grid := make([]int64, len(shape))
 	for d, n := range shape {

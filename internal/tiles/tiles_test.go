@@ -246,6 +246,50 @@ func TestChooseGrid(t *testing.T) {
 	}
 }
 
+func TestGridOfRows(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		shape []int64
+		whole bool // rows
+	}{
+		{[]int64{2048, 768}, true},
+		{[]int64{4096, 2048}, true},
+		{[]int64{128, 768, 2048}, true},
+		{[]int64{4096}, false},
+		{[]int64{64, 1 << 20}, false}, // a row is larger than a tile may be
+	} {
+		got, last := ChooseGrid(c.shape, 2, Options{Rows: true}), len(c.shape)-1
+		if n := bytes(got, 2); n > defaultMax || n < leastMin {
+			t.Errorf("shape %v: grid %v of %d bytes", c.shape, got, n)
+		}
+		if whole := got[last] == c.shape[last]; whole != c.whole {
+			t.Errorf("shape %v: grid %v", c.shape, got)
+		}
+	}
+}
+
+func TestCheckRefusesTilesOutOfBounds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		shape, grid []int64
+		ok          bool
+	}{
+		{[]int64{2048, 768}, []int64{128, 48}, true},
+		{[]int64{2048, 768}, []int64{1 << 40, 1 << 40}, true}, // the whole of 3 MiB
+		{[]int64{4096, 4096}, []int64{4096, 4096}, false},
+		{[]int64{2048, 768}, []int64{1, 1}, false},
+		{[]int64{2048, 768}, []int64{0, 768}, false},
+		{[]int64{3}, []int64{1}, false},
+		{[]int64{3}, []int64{3}, true},
+		{[]int64{0, 5}, []int64{1, 5}, true},
+		{nil, nil, true},
+	} {
+		if err := Check(c.shape, c.grid, 2); (err == nil) != c.ok {
+			t.Errorf("shape %v, grid %v: %v", c.shape, c.grid, err)
+		}
+	}
+}
+
 func TestGridIsWithinBoundsAndPositive(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))

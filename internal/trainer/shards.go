@@ -79,7 +79,7 @@ func (s *Shards) describe(rank int, sources []shardlayout.Source, o tiles.Option
 		l.DTypes = append(l.DTypes, dtype)
 		l.Shapes = append(l.Shapes, t.Shape...)
 		l.ShapeEnd = append(l.ShapeEnd, uint32(len(l.Shapes)))
-		l.Grid = append(l.Grid, tiles.ChooseGrid(t.Shape, sources[i].Size, o)...)
+		l.Grid = append(l.Grid, served.Grid(t.Name, t.Shape, sources[i].Size, o)...)
 	}
 	for _, sh := range s.held.Shards {
 		l.Source = append(l.Source, uint32(sh.Source))
