@@ -30,20 +30,43 @@ type ReceiverConfig struct {
 
 	Installer      Installer     // default Shm
 	InstallTimeout time.Duration // of one call of the installer; default 2 min
+	Engine         Engine        // which receivers feed the engine; default: this one alone
 
-	AllowNarrowing []string      // globs of parameters that may lose precision by a cast
-	Costs          plan.Costs    // of the transports, for the choice of read shapes; default plan.CostsStrided
-	StagingBytes   int64         // memory beyond the arenas, and 16 MiB for the edges of slices; 1 MiB at least, default 256
-	Lanes          int           // batches in flight for each source rank; default 2
-	Workers        int           // batches verified and transformed at once; default the number of cores
-	ReadAll        bool          // read what has not changed, too, instead of copying it from the arena that serves
-	VerifyFloor    float64       // share of the staged bytes that must be verified, in [0, 1]; default 0
-	Stall          time.Duration // longest time without a finished batch of a source rank; default 30 s
+	AllowNarrowing []string          // globs of parameters that may lose precision by a cast
+	Costs          plan.Costs        // of the transports, for the choice of read shapes; default plan.CostsStrided
+	StagingBytes   int64             // memory beyond the arenas, and 16 MiB for the edges of slices; 1 MiB at least, default 256
+	Lanes          int               // batches in flight for each source rank; default 2
+	Workers        int               // batches verified and transformed at once; default the number of cores
+	ReadAll        bool              // read what has not changed, too, instead of copying it from the arena that serves
+	VerifyFloor    float64           // share of the staged bytes that must be verified, in [0, 1]; default 0
+	Stall          time.Duration     // longest time without a finished batch of a source rank; default 30 s
+	Health         rdma.HealthConfig // when a source rank that failed is asked again
 
 	Logger  *slog.Logger
 	Lines   io.Writer // gets each cycle's MX_REFIT_TIMING line, as it is; nil: the logger gets it
 	Tracer  trace.Tracer
 	Metrics *tracing.Metrics
+}
+
+// Engine names an inference engine that several receivers feed, such as one on several hosts. They install a version
+// together or not at all.
+type Engine struct {
+	Name     string        // [A-Za-z0-9_-]{1,64}, the same for all of its receivers
+	Size     int           // receivers; at most messages.MaxMembers
+	Patience time.Duration // longest wait for the others to stage a version, and then to install it; default 5 min
+}
+
+// alone says whether there is nobody to agree with.
+func (e *Engine) alone() bool { return e.Size <= 1 }
+
+func (e *Engine) validate() error {
+	if e.Size < 0 || e.Size > messages.MaxMembers || e.Patience < 0 {
+		return fmt.Errorf("engine of %d receivers, patience %v: expected at most %d receivers, and no negative time", e.Size, e.Patience, messages.MaxMembers)
+	}
+	if e.Size > 1 && (e.Name == "" || e.Name != messages.Token(e.Name)) {
+		return fmt.Errorf("engine name %q: expected 1 to 64 of A-Z a-z 0-9 _ -", e.Name)
+	}
+	return nil
 }
 
 // maxStagingSlots bounds how finely the staging budget is cut.
@@ -61,12 +84,16 @@ func (c *ReceiverConfig) validate() error {
 		return fmt.Errorf("staging %d bytes, %d lanes, %d workers, stall %v, install timeout %v: none may be negative",
 			c.StagingBytes, c.Lanes, c.Workers, c.Stall, c.InstallTimeout)
 	}
+	if err := c.Engine.validate(); err != nil {
+		return err
+	}
 	c.setDefaults()
 	return setHost(&c.Host)
 }
 
 func (c *ReceiverConfig) setDefaults() {
 	setDefault(&c.InstallTimeout, 2*time.Minute)
+	setDefault(&c.Engine.Patience, 5*time.Minute)
 	setDefault(&c.StagingBytes, 256<<20)
 	setDefault(&c.Lanes, 2)
 	setDefault(&c.Workers, runtime.GOMAXPROCS(0))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/refit/arena"
 )
 
@@ -22,6 +23,7 @@ type Receiver struct {
 	arenas  *arena.Set
 	plans   plans
 	peers   *peers
+	health  *rdma.Health // of the source ranks, over versions
 	staging *ring
 	edges   *ring // for tiles that are read whole to verify a part
 
@@ -35,6 +37,9 @@ type Receiver struct {
 	before  trace.SpanContext                 // of the cycle that was applied last
 	status  messages.Status
 	closed  bool
+
+	distrusted bool   // what serves by name was found damaged, and is to be replaced
+	doubtful   uint64 // the round whose end isn't known; under the applied token
 }
 
 // batchBytes is what is read in one go, about. A batch is verified right after it was read, so the smaller it is the more
@@ -50,6 +55,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 		cfg: cfg, staged: make(chan struct{}, 1), applied: make(chan struct{}, 1), noted: make(chan struct{}, 1),
 		peers: newPeers(cfg.Transports, cfg.Logger), holds: map[*arena.Slot]*messages.Version{},
 	}
+	r.health = r.newHealth()
 	if err := r.openArenas(); err != nil {
 		return nil, as(NoRoom, fmt.Errorf("make receiver %s: %w", cfg.Name, err))
 	}
@@ -157,6 +163,9 @@ func (r *Receiver) connectAll(ctx context.Context, v *messages.Version, p *plan.
 	taken := map[string]int{}
 	var errs []error
 	for rank := range queuesOf(p) {
+		if r.health.Avoid(rank) {
+			continue // its probe connects, if it comes to that
+		}
 		wg.Go(func() {
 			_, transport, err := r.peers.get(ctx, v, rank)
 			mu.Lock()

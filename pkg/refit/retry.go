@@ -11,11 +11,11 @@ import (
 )
 
 // batch brings one batch in: from its rank, once more from there where that may help, then from other ranks that hold
-// the same boxes. avoid names the ranks that failed already. Of a rank that failed once, replicas are asked first: each of
+// the same boxes. avoid names the ranks that failed already. Of a rank that failed before, replicas are asked first: each of
 // its batches would cost two deadlines otherwise.
 func (u *pull) batch(ctx context.Context, p *plan.Plan, i int, avoid []int) error {
 	rank := p.Batch(i).Rank
-	if u.isSuspect(rank) {
+	if u.doubtful(ctx, rank) {
 		if other, err := u.reroute(p, i, avoid); err == nil {
 			return u.batches(ctx, other, append(slices.Clone(avoid), rank))
 		}
@@ -26,9 +26,10 @@ func (u *pull) batch(ctx context.Context, p *plan.Plan, i int, avoid []int) erro
 		err = u.attempt(ctx, p, i)
 	}
 	if !retriable(ctx, err) {
+		u.report(rank, err)
 		return err
 	}
-	u.makeSuspect(rank)
+	u.failed(rank, err)
 	other, rerr := u.reroute(p, i, avoid)
 	if rerr != nil {
 		return fmt.Errorf("%w; and no other rank can stand in: %w", err, rerr)

@@ -158,6 +158,7 @@ func (r *Receiver) stage(ctx context.Context, s *Staged) (err error) {
 	defer r.giveBack(ctx, lease)
 	ctx, cancel := underLease(ctx, lease)
 	defer cancel()
+	r.meet(version)
 	found, err := r.planFor(ctx, s, version)
 	if err != nil {
 		return err
