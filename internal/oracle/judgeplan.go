@@ -222,10 +222,11 @@ func (j *caseJudge) verdicts() {
 		case lost:
 			j.t.needless++
 			j.t.note("case %s copy %d: %v", j.c.ID, i, j.lost[k.Param])
+		case j.shortened(k.Param): // without the copy that was refused nobody can tell
 		case bad:
 			j.t.wrong++
 			j.t.note("case %s copy %d: parameter %s has %d unwritten and %d twice, and was planned", j.c.ID, i, k.Param, q.Unwritten, q.WrittenTwice)
-		case known && q.Covered < q.Needed && !j.otherUncovered(k.Param):
+		case known && q.Covered < q.Needed:
 			j.t.wrong++
 			j.t.note("case %s copy %d: only %d of %d bytes are held, and it was planned", j.c.ID, i, q.Covered, q.Needed)
 		}
@@ -245,9 +246,10 @@ func (j *caseJudge) mayRefuse(k *goldenCopy, err error) bool {
 	}
 }
 
-func (j *caseJudge) otherUncovered(param string) bool {
+// shortened reports whether some copy into the parameter was refused by itself.
+func (j *caseJudge) shortened(param string) bool {
 	for i := range j.c.Copies {
-		if j.c.Copies[i].Param == param && errors.Is(j.faultOf[i], plan.ErrUncovered) {
+		if j.c.Copies[i].Param == param && j.faultOf[i] != nil {
 			return true
 		}
 	}
@@ -292,8 +294,31 @@ func (j *caseJudge) ways() map[string]plan.Options {
 // exactCosts make every byte that nobody needs unaffordable.
 var exactCosts = plan.Costs{PerSegment: 1, PerRun: 1, PerByte: 1e9, PerStaged: 0.1, PerScatterRun: 0.1}
 
+// leave plans once more with narrowing casts allowed: what is refused now was only hidden by their refusal.
+func (j *caseJudge) leave() error {
+	if _, err := j.peel(plan.Options{AllowNarrowing: []string{"*"}, Overflow: plan.OverflowSaturates}, nil); err != nil {
+		return err
+	}
+	for i := range j.c.Copies {
+		k := &j.c.Copies[i]
+		if k.Cast != "narrowing" || !j.gone[i] {
+			continue
+		}
+		q := j.c.Params[k.Param]
+		bad := q.WrittenTwice > 0 || q.MustFill && q.Unwritten > 0
+		if (j.lost[k.Param] == nil || !bad) && (!j.mayRefuse(k, j.faultOf[i]) || errors.Is(j.faultOf[i], plan.ErrCast)) {
+			j.t.needless++
+			j.t.note("case %s copy %d, with leave to narrow: %v %v", j.c.ID, i, j.faultOf[i], j.lost[k.Param])
+		}
+	}
+	return nil
+}
+
 // compare performs what is left in every way, and compares each whole parameter with torch's bytes.
 func (j *caseJudge) compare() error {
+	if err := j.leave(); err != nil {
+		return err
+	}
 	d, _ := j.remaining(nil)
 	whole := map[string]bool{}
 	for name := range j.c.Params {

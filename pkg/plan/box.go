@@ -38,7 +38,7 @@ func (b *box) nelems() int64 {
 // overlaps reports whether the boxes share an element. Empty boxes share none with anything.
 func (b *box) overlaps(o *box) bool {
 	for d := range b.n {
-		if b.lo[d] >= o.hi[d] || o.lo[d] >= b.hi[d] {
+		if max(b.lo[d], o.lo[d]) >= min(b.hi[d], o.hi[d]) {
 			return false
 		}
 	}

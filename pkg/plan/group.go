@@ -244,8 +244,8 @@ func (b *builder) choose(s *slot, g *group) {
 	}
 	exact := b.exactPattern(s, g)
 	scatter := b.scatterCost(g)
-	for k := min(3, len(exact.dims)); k >= 0; k-- {
-		if !exact.bridgeable(k) && k < len(exact.dims) {
+	for k := len(exact.dims); k >= 0; k-- {
+		if !exact.bridgeable(k) && k < len(exact.dims) || k > 3 && exact.runs(k-3) > maxSegsPerRead {
 			continue
 		}
 		p := exact.bridged(k)

@@ -45,10 +45,14 @@ func (s *state) reversed(args []Arg) *Error {
 	return nil
 }
 
-// matrixTransposed is the attribute mT: the last two dimensions swapped.
+// matrixTransposed is the attribute mT: the last two dimensions swapped. torch leaves a 0-d tensor alone, and
+// refuses a 1-d one.
 func (s *state) matrixTransposed(args []Arg) *Error {
-	if len(args) != 0 || s.NDim < 2 {
+	if len(args) != 0 || s.NDim == 1 {
 		return raises("mT of %d dimensions", s.NDim)
+	}
+	if s.NDim == 0 {
+		return nil
 	}
 	s.swap(s.NDim-2, s.NDim-1)
 	return nil
@@ -56,6 +60,9 @@ func (s *state) matrixTransposed(args []Arg) *Error {
 
 // permute names every dimension once, in its new order.
 func (s *state) permute(args []Arg) *Error {
+	if len(args) == 0 {
+		return raises("no dimensions, not even an empty list")
+	}
 	dims, err := sizes(args)
 	if err != nil {
 		return err
@@ -90,8 +97,8 @@ func (s *state) reorder(order []int) {
 
 // movedim moves the named dimensions to the named places; the others keep their order.
 func (s *state) movedim(args []Arg) *Error {
-	if len(args) != 2 {
-		return raises("%d arguments, expected 2", len(args))
+	if len(args) != 2 || args[0].Kind != args[1].Kind {
+		return raises("%d arguments, expected two dimensions, or two lists of them", len(args))
 	}
 	from, err := s.dims(&args[0])
 	if err != nil {

@@ -29,8 +29,12 @@ func (s *state) reshape(args []Arg) *Error {
 	return nil
 }
 
-// wanted returns the sizes asked for, with the one -1 replaced.
+// wanted returns the sizes asked for, with the one -1 replaced. No argument at all is an error in torch, unlike
+// an empty list; captures write the list's elements, so that an empty one leaves nothing.
 func (s *state) wanted(args []Arg) ([]int64, *Error) {
+	if len(args) == 0 && !s.copies {
+		return nil, raises("no sizes, not even an empty list")
+	}
 	in, err := sizes(args)
 	if err != nil {
 		return nil, err
@@ -292,6 +296,9 @@ func (s *state) unsqueezeAt(dim int64) *Error {
 
 // expand is allowed where it shows no element twice: equal sizes, new dimensions of size 1, and none at all.
 func (s *state) expand(args []Arg) *Error {
+	if len(args) == 0 {
+		return raises("no sizes, not even an empty list")
+	}
 	want, err := sizes(args)
 	if err != nil {
 		return err

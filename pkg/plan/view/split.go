@@ -1,5 +1,7 @@
 package view
 
+import "math"
+
 // along checks that a tensor can be cut along a dimension, and wraps the dimension.
 func (s *state) along(dim int64) (int, *Error) {
 	if s.NDim == 0 {
@@ -19,7 +21,7 @@ func (s *state) chunk(args []Arg) *Error {
 		return err
 	}
 	n, size := a[0], s.Shape[dim]
-	if n <= 0 {
+	if n <= 0 || n > math.MaxInt64-size {
 		return raises("%d chunks", n)
 	}
 	if size == 0 { // torch gives n empty chunks
@@ -70,6 +72,14 @@ func (s *state) split(args []Arg) *Error {
 	}
 	s.splitEvery(dim, each)
 	return nil
+}
+
+// splitWithSizes is split(sizes, dim): the name under which torch dispatches lists.
+func (s *state) splitWithSizes(args []Arg) *Error {
+	if len(args) == 0 || args[0].Kind != ArgInts {
+		return raises("expected a list of sizes")
+	}
+	return s.split(args)
 }
 
 // splitSizes cuts into pieces of the given sizes, which must add up.

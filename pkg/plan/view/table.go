@@ -8,7 +8,7 @@ var table = map[string]func(*state, []Arg) *Error{
 	"slice":            (*state).sliceOp,
 	"chunk":            (*state).chunk,
 	"split":            (*state).split,
-	"split_with_sizes": (*state).split,
+	"split_with_sizes": (*state).splitWithSizes,
 	"tensor_split":     (*state).tensorSplit,
 	"unbind":           (*state).unbind,
 	"transpose":        (*state).transpose,
