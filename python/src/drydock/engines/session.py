@@ -42,7 +42,7 @@ class Announcement:
     run: int = 0  # from 1
     version: int = 0
     rank: int = -1  # tensor-parallel rank
-    layout: str = ""  # the receiver's digest of the rank's layout
+    layout: str = ""  # the receiver's digest of the rank's layout; empty: not compared
     owner: str = ""  # who is updating, as named at init
     back: bool = False  # the version may be older than what serves: an operator's order, or going back after a failure
     traceparent: str = ""  # W3C trace context of the refit
@@ -138,7 +138,9 @@ class Session:
         self.staged, self.state, self.error = None, UNDONE, describe(e)
 
     def broke(self, e: BaseException) -> None:
-        """The apply failed and could not be taken back: no version is whole on this rank."""
+        """The apply failed and could not be taken back: no version is whole on this rank. What served can be tried again."""
+        if self.state != BROKEN:
+            self.previous = self.serving
         self.staged, self.serving, self.state, self.error = None, None, BROKEN, describe(e)
 
     def abort(self) -> None:
@@ -156,6 +158,7 @@ class Session:
         return {
             "state": self.state,
             "error": self.error,
+            "staged": self.staged.label if self.staged else "",
             "serving": self.serving.label if self.serving else "",
             "owner": self.owner,
             "in_hand": self.in_hand,
@@ -172,7 +175,7 @@ def check_label(have: arenafile.ArenaFile, a: Announcement) -> None:
     }  # fmt: skip
     said = asdict(a)
     for key, value in found.items():
-        if value != said[key]:
+        if value != said[key] and (key != "layout" or a.layout):
             raise ArenaError(f"{have.path}: its label says {key} {value!r}, announced was {said[key]!r}")
 
 

@@ -98,13 +98,23 @@ class DrydockEngine(WeightTransferEngine[Init, Update]):
 
     # Called by the worker's methods.
 
-    def undo(self) -> None:
-        """Goes back to what served before the last apply, because another rank could not go forward."""
+    def undo(self, label: str) -> None:
+        """Goes back from version `label` to what served before it, because another rank could not go forward.
+
+        Nothing happens on a rank that does not serve it, or whose update was closed.
+        """
         s = self.session
-        if s.state == session.BROKEN or s.state == session.APPLIED:
-            with self._noting(s.broke):
-                self._restore(s.previous)
-                s.went_back()
+        forward = s.in_hand == label and s.serving is not None and s.serving.label == label
+        if not forward and s.state != session.BROKEN:
+            return
+        try:
+            self._restore(s.previous)
+        except window.Torn as e:
+            s.broke(e)
+        except Exception as e:  # before the window: what served still does
+            s.error = f"can't go back from {label}: {session.describe(e)}"
+        else:
+            s.went_back()
 
     def wanted(self) -> dict[str, TensorType]:
         """Names, types and shapes of this rank's parameters. Constant as long as the model lives."""
@@ -114,21 +124,22 @@ class DrydockEngine(WeightTransferEngine[Init, Update]):
 
     def _apply(self, a: Announcement) -> None:
         s = self.session
+        whole = s.serving if s.state != session.BROKEN else s.previous  # what to go back to
         try:
             self._write(a)
+            s.applied(a)
         except window.Torn as e:
             log.exception("version %s could not be applied", a.label)
             try:
-                self._restore(s.serving if s.state != session.BROKEN else s.previous)
+                self._restore(whole)
+                s.serving, s.previous = whole, whole
                 s.undone(e)
-            except BaseException as back:
-                log.exception("nor could the version before it")
+            except Exception as back:
+                log.exception("nor could what served before it")
                 s.broke(RuntimeError(f"{session.describe(e)}; going back: {session.describe(back)}"))
-        except BaseException as e:  # before the window: nothing was touched
+        except Exception as e:  # before the window: nothing was touched
             log.exception("version %s could not be opened", a.label)
-            s.undone(e) if s.state != session.BROKEN else s.broke(e)
-        else:
-            s.applied(a)
+            (s.broke if s.state == session.BROKEN else s.undone)(e)
 
     def _write(self, a: Announcement) -> None:
         """Maps the rank's file and copies from the mapping. The file is checked again: it may have changed since the stage."""
@@ -153,9 +164,9 @@ class DrydockEngine(WeightTransferEngine[Init, Update]):
         try:
             reload_weights(self.vllm_config, self.model, None, None, True)
             window.repack(self.model, layout.aliases(self.model))
-        except BaseException:
+        except BaseException as e:
             window.put_back(self.model)
-            raise
+            raise window.Torn(f"{type(e).__name__}: {e}") from e
 
     @contextlib.contextmanager
     def _noting(self, note: Callable[[BaseException], None]) -> Any:

@@ -28,9 +28,9 @@ class DrydockWorker:
         """Gives the update up; finish_weight_update must follow where one is open."""
         return self._drydock_do(nonce, lambda engine: engine.session.abort())
 
-    def drydock_undo(self, nonce: str = "") -> dict[str, Any]:
-        """Goes back to what served before the last apply."""
-        return self._drydock_do(nonce, lambda engine: engine.undo())
+    def drydock_undo(self, nonce: str = "", label: str = "") -> dict[str, Any]:
+        """Goes back from version `label`, or from no version, to what served before."""
+        return self._drydock_do(nonce, lambda engine: engine.undo(label))
 
     def drydock_done(self, nonce: str = "") -> dict[str, Any]:
         """The update is closed."""

@@ -1,0 +1,138 @@
+"""Copying shards into a slot: casts on the way, in parallel, without touching what is not copied.
+
+A slot is shared memory that the sidecar owns. Its pages are faulted in once, when it is mapped: a first touch costs ten
+times the copy.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from . import errors
+from .shards import SIZES, Shard
+
+#: madvise(2): make pages present and writable. Linux 5.14; Python has no name for it.
+_POPULATE_WRITE = 23
+
+#: What a cast policy may be: a type for all floating tensors, types by name patterns, or a function of the shard.
+DType = str | Mapping[str, str] | Callable[[Shard], str | None] | None
+
+_FLOATS = ("float64", "float32", "float16", "bfloat16")
+_CASTS_TO = (*_FLOATS, "float8_e4m3fn", "float8_e5m2")
+
+
+def served_dtype(policy: DType, shard: Shard) -> str:
+    """The type in which a shard is published. Only floats are cast, and never to types whose casts torch drops signs in."""
+    wanted: str | None
+    if callable(policy):
+        wanted = policy(shard)
+    elif isinstance(policy, Mapping):
+        wanted = next((to for pattern, to in policy.items() if fnmatchcase(shard.name, pattern)), None)
+    else:
+        wanted = policy if shard.dtype in _FLOATS else None
+    wanted = (wanted or shard.dtype).removeprefix("torch.")
+    if wanted != shard.dtype and not (shard.dtype in _FLOATS and wanted in _CASTS_TO):
+        raise errors.ShardError(f"{shard.name} is {shard.dtype} and can't be published as {wanted}")
+    return wanted
+
+
+class Slot:
+    """One mapped slot of an arena, and the copies into it."""
+
+    def __init__(self, path: str, nbytes: int) -> None:
+        self.path = path
+        self.nbytes = nbytes
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            if size != nbytes:
+                raise errors.SidecarUnavailable(f"slot {path} has {size} bytes, {nbytes} are expected")
+            self.memory = mmap.mmap(fd, nbytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        finally:
+            os.close(fd)
+        self._fault_in()
+
+    def _fault_in(self) -> None:
+        try:
+            self.memory.madvise(_POPULATE_WRITE)
+        except OSError:  # older kernels: the first copy is slow
+            pass
+
+
+Copy = tuple[Any, Any]  # destination, source
+
+
+def plan(shards: Sequence[Shard], served: Sequence[str], places: Sequence[Sequence[Mapping[str, Any]]], slot: Slot) -> list[Copy]:
+    """The copies that bring every shard to its places. A shard's blocks are boxes of its tensor, packed in the slot."""
+    copies: list[Copy] = []
+    for shard, dtype, blocks in zip(shards, served, places, strict=True):
+        for block in blocks:
+            box = [(lo, hi) for lo, hi in block["box"]]
+            if all(hi > lo for lo, hi in box):
+                copies.append(_copy(shard, dtype, box, int(block["offset"]), slot))
+    return copies
+
+
+def _copy(shard: Shard, dtype: str, box: list[tuple[int, int]], offset: int, slot: Slot) -> Copy:
+    sizes = [hi - lo for lo, hi in box]
+    nbytes = SIZES[dtype]
+    for n in sizes:
+        nbytes *= n
+    if offset < 0 or offset + nbytes > slot.nbytes:
+        raise errors.SidecarUnavailable(f"{shard.name}: bytes [{offset}, {offset + nbytes}) are not in a slot of {slot.nbytes}")
+    part = tuple(slice(lo - start, hi - start) for (lo, hi), (start, _) in zip(box, shard.box))
+    if _is_tensor(shard.data):
+        import torch
+
+        whole = torch.frombuffer(slot.memory, dtype=torch.uint8, count=nbytes, offset=offset)
+        return whole.view(getattr(torch, dtype)).view(sizes), shard.data[part]
+    if dtype != shard.dtype:
+        raise errors.ShardError(f"{shard.name}: only torch tensors are cast, this is a {type(shard.data).__name__}")
+    packed = memoryview(shard.data).cast("B")
+    if packed.nbytes != nbytes:
+        if len(box) and tuple(box) != tuple(shard.box):
+            raise errors.ShardError(f"{shard.name}: only torch tensors can be laid out in blocks, this is a {type(shard.data).__name__}")
+        raise errors.ShardError(f"{shard.name} has {packed.nbytes} bytes, its box of {dtype} needs {nbytes}")
+    return memoryview(slot.memory)[offset : offset + nbytes], packed
+
+
+def _is_tensor(data: object) -> bool:
+    return type(data).__module__.partition(".")[0] == "torch"
+
+
+def perform(copies: Sequence[Copy]) -> None:
+    """Does the copies: tensors in one call, on all of torch's threads; other memory one after the other."""
+    tensors = [c for c in copies if _is_tensor(c[1])]
+    for destination, source in copies:
+        if not _is_tensor(source):
+            destination[:] = source
+    if not tensors:
+        return
+    import torch
+
+    with torch.no_grad():
+        torch._foreach_copy_([d for d, _ in tensors], [s for _, s in tensors])
+    devices = {s.device for _, s in tensors if s.device.type == "cuda"}
+    for device in devices:
+        torch.cuda.synchronize(device)
+
+
+def refuse_saturation(shards: Sequence[Shard], served: Sequence[str]) -> None:
+    """Refuses casts to 8 bits that would clip: what torch makes of such values differs between its versions."""
+    for shard, dtype in zip(shards, served):
+        if not dtype.startswith("float8") or dtype == shard.dtype or not shard.nelems:
+            continue
+        import torch
+
+        limit = torch.finfo(getattr(torch, dtype)).max
+        # Values are rounded to the nearest: half a step beyond the largest still gives the largest.
+        beyond = {"float8_e4m3fn": 464.0, "float8_e5m2": 61440.0}[dtype]
+        most = float(shard.data.detach().abs().nan_to_num(nan=0.0, posinf=float("inf")).max())
+        if most >= beyond:
+            raise errors.SaturationError(
+                f"{shard.name} has a value of magnitude {most:g}, {dtype} ends at {limit:g}: scale it, or publish it in another type"
+            )
