@@ -71,12 +71,8 @@ func (r *Receiver) apply(ctx context.Context, s *Staged) (report Report, err err
 	if err := r.mayApply(ctx, s); err != nil {
 		return report, err
 	}
-	start := time.Now()
 	if report, err = r.install(ctx, s); err != nil {
 		return report, err
-	}
-	if report.Pause == 0 {
-		report.Pause = time.Since(start)
 	}
 	r.cfg.Metrics.Pause(r.cfg.Model, report.Pause)
 	r.postInstall(ctx, s)
@@ -92,19 +88,88 @@ func (r *Receiver) apply(ctx context.Context, s *Staged) (report Report, err err
 func (r *Receiver) install(ctx context.Context, s *Staged) (report Report, err error) {
 	ctx, span := s.cycle.Stage(ctx, tracing.Installation)
 	defer func() { span.End(err) }()
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.InstallTimeout)
-	defer cancel()
-	if report, err = r.cfg.Installer.Install(ctx, r.installation(s.key, s.slot)); err != nil {
-		return report, installError(err)
+	in := r.installation(s.key, s.slot)
+	if r.cfg.Engine.alone() {
+		report, err = r.installAlone(ctx, in)
+	} else {
+		report, err = r.installTogether(ctx, in, s.order != nil)
 	}
+	if err != nil {
+		return report, err
+	}
+	flip := time.Now()
 	if _, err := r.arenas.Flip(s.slot); err != nil {
-		return report, as(InstallRefused, errors.Join(err, r.reinstall(ctx)))
+		return report, r.cannotFlip(ctx, err)
+	}
+	if report.Pause == 0 { // an engine that reads by name stands still for no longer than the name is changed
+		report.Pause = time.Since(flip)
 	}
 	span.AddBytes(s.stats.Staged)
 	r.mu.Lock()
-	r.serving, r.before = s.key, s.cycle.SpanContext()
+	r.serving, r.before, r.distrusted = s.key, s.cycle.SpanContext(), false
 	r.mu.Unlock()
 	return report, nil
+}
+
+// installAlone asks the installer first whether it would, then has it take the version.
+func (r *Receiver) installAlone(ctx context.Context, in Installation) (Report, error) {
+	if err := r.prepare(ctx, in); err != nil {
+		return Report{}, err
+	}
+	return r.call(ctx, in)
+}
+
+// prepare has the installer look at a version, where it can.
+func (r *Receiver) prepare(ctx context.Context, in Installation) error {
+	p, ok := r.cfg.Installer.(Preparer)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.InstallTimeout)
+	defer cancel()
+	err := p.Prepare(ctx, in)
+	if class := classOf(err); err != nil && (class == Deadline || class == Internal && ctx.Err() != nil) {
+		return as(EngineUnreachable, err) // nothing was touched
+	}
+	return installError(ctx, err)
+}
+
+// call has the installer take a version. Where it can't tell whether the engine took it, the old one is brought back
+// at once. A pause that the installer does not report is the time of its call, unless there is no call to speak of.
+func (r *Receiver) call(ctx context.Context, in Installation) (Report, error) {
+	bounded, cancel := context.WithTimeout(ctx, r.cfg.InstallTimeout)
+	defer cancel()
+	start := time.Now()
+	report, err := r.cfg.Installer.Install(bounded, in)
+	if err != nil {
+		err = installError(bounded, err)
+		if classOf(err) == EngineUnknown {
+			err = withBack(err, r.reinstall(ctx))
+		}
+		return report, err
+	}
+	if _, named := r.cfg.Installer.(shm); report.Pause == 0 && !named {
+		report.Pause = time.Since(start)
+	}
+	return report, nil
+}
+
+// withBack adds what came of bringing the old version back. The class stays: until somebody asks the engine again, what
+// it serves is as it says.
+func withBack(err, back error) error {
+	if back != nil {
+		return fmt.Errorf("%w; and it could not be brought back: %w", err, back)
+	}
+	return fmt.Errorf("%w (the old version was installed again)", err)
+}
+
+// cannotFlip is what is left when the engine took a version whose name can't be flipped to.
+func (r *Receiver) cannotFlip(ctx context.Context, err error) error {
+	if r.cfg.Engine.alone() {
+		return as(InstallRefused, errors.Join(err, r.reinstall(ctx)))
+	}
+	// The other receivers serve it, so there is no way back: the next attempt finds that, and flips.
+	return as(EngineUnknown, fmt.Errorf("the engine serves the version, but its name does not lead to it: %w", err))
 }
 
 // installation is what an installer is told of a version in a slot.
@@ -112,14 +177,19 @@ func (r *Receiver) installation(key messages.Key, slot *arena.Slot) Installation
 	return Installation{Model: r.cfg.Model, Key: key, Dir: slot.Dir(), Ranks: r.ranks(), Files: r.files(slot)}
 }
 
-// reinstall brings the engine back to what serves by name, when the name could not be flipped after the engine's install.
+// errNoWayBack is told where the engine can't be brought back, since nothing was served by name before.
+var errNoWayBack = errors.New("there is no older version to go back to")
+
+// reinstall brings the engine back to what serves by name, also when the caller has given up.
 func (r *Receiver) reinstall(ctx context.Context) error {
 	serving, slot := r.Serving(), r.arenas.Serving()
 	if slot == nil {
-		return nil // there is nothing to go back to
+		return errNoWayBack
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.InstallTimeout)
+	defer cancel()
 	if _, err := r.cfg.Installer.Install(ctx, r.installation(serving, slot)); err != nil {
-		return fmt.Errorf("bring the engine back to %s: %w", serving, err)
+		return fmt.Errorf("install %s again: %w", serving, err)
 	}
 	return nil
 }
@@ -146,10 +216,18 @@ func (r *Receiver) checkFence(ctx context.Context, key messages.Key) error {
 	return nil
 }
 
-// installError is a refusal, unless the installer said otherwise.
-func installError(err error) error {
-	if class := classOf(err); class != Internal && class != Deadline {
+// installError gives an installer's error a class, where it has none: a call that was cut off leaves the engine
+// unknown, all else is a refusal.
+func installError(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	switch classOf(err) {
+	case InstallRefused, EngineUnreachable, EngineUnknown, NoRoom:
 		return err
+	}
+	if ctx.Err() != nil {
+		return as(EngineUnknown, err)
 	}
 	return as(InstallRefused, err)
 }

@@ -29,6 +29,7 @@ func (r *Receiver) Follow(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { r.publishStatus(watchCtx) })
+	wg.Go(func() { r.restoreEngine(watchCtx) })
 	defer stop()
 	return r.follow(ctx, announced)
 }
@@ -61,7 +62,7 @@ func (r *Receiver) follow(ctx context.Context, announced <-chan messages.Announc
 // take stages and applies an announced version, unless it serves already.
 func (r *Receiver) take(ctx context.Context, a messages.Announcement) error {
 	serving := r.Serving()
-	if a.Key == serving || a.Rollback == nil && a.Key.Less(serving) {
+	if a.Key == serving && !r.isDistrusted() || a.Rollback == nil && a.Key.Less(serving) {
 		return nil
 	}
 	staged, err := r.begin(a.Remote(ctx), &Staged{r: r, key: a.Key, order: a.Rollback})
