@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/drydock-rl/drydock/pkg/messages/protocol"
 )
@@ -20,7 +19,10 @@ func (c *Control) Assemble(ctx context.Context, key Key) (v *Version, err error)
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
 	m := &protocol.Assemble{Key: key, Digests: tableDigests}
-	if err := c.drive(ctx, m); err != nil {
+	ahead := c.readAhead(ctx, key)
+	defer ahead.end()
+	perform := func(ctx context.Context, in protocol.Intent) protocol.Result { return ahead.perform(ctx, c, in) }
+	if err := c.driveWith(ctx, m, perform, nil); err != nil {
 		return nil, assembleError(key, m, err)
 	}
 	manifest, ok := m.Manifest.Body.Facts.(*Manifest)
@@ -38,7 +40,7 @@ func (c *Control) Assemble(ctx context.Context, key Key) (v *Version, err error)
 			return nil, &RankError{Op: "assemble", Key: key, Ranks: []int{rank}, Err: err}
 		}
 	}
-	if err := c.fetchBlobs(ctx, v); err != nil {
+	if err := c.fetchBlobs(ctx, v, ahead); err != nil {
 		return nil, err
 	}
 	return v, v.check()
@@ -95,30 +97,34 @@ func (v *Version) addTable(rank int, it protocol.Item) error {
 
 // fetchBlobs fills in layouts, endpoints and tile digests: from the caches, from the
 // tables themselves, and the rest from the stream in as few reads as it takes.
-func (c *Control) fetchBlobs(ctx context.Context, v *Version) error {
+func (c *Control) fetchBlobs(ctx context.Context, v *Version, from *ahead) error {
 	want := newBlobFetch()
 	for rank := range v.Ranks {
 		c.planLayout(want, v, rank)
 		c.plan(want, v, rank)
 	}
+	want.offer(from)
 	if err := c.fetch(ctx, want); err != nil {
 		return fmt.Errorf("assemble version %s: %w", v.Manifest.Key, err)
 	}
-	g := new(errgroup.Group)
-	g.SetLimit(decodeWorkers)
-	for rank := range v.Ranks {
-		g.Go(func() error {
-			if err := c.decodeRank(want, v, rank); err != nil {
-				return &RankError{Op: "assemble", Key: v.Manifest.Key, Ranks: []int{rank}, Err: err}
-			}
-			return nil
-		})
-	}
-	return g.Wait()
+	errs := make([]error, len(v.Ranks))
+	eachOf(len(v.Ranks), func(rank int) {
+		if err := c.decodeRank(want, v, rank); err != nil {
+			errs[rank] = &RankError{Op: "assemble", Key: v.Manifest.Key, Ranks: []int{rank}, Err: err}
+		}
+	})
+	return firstError(errs)
 }
 
-// decodeWorkers is how many ranks' blobs are decoded at once.
-const decodeWorkers = 4
+// firstError is that of the lowest rank: the same on every receiver.
+func firstError(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // fetchLayouts fills in layouts only.
 func (c *Control) fetchLayouts(ctx context.Context, v *Version) error {

@@ -17,7 +17,7 @@ type blobFetch struct {
 type wantedBlob struct {
 	blob     Blob
 	subjects []string
-	chunks   [][]byte // by chunk; nil: not read yet
+	chunks   []*stored // by chunk; nil: not read yet
 }
 
 func newBlobFetch() *blobFetch {
@@ -37,7 +37,7 @@ func (f *blobFetch) add(b Blob, subject func(i int) string) {
 	for i := range (b.Nbytes + ChunkSize - 1) / ChunkSize {
 		w.subjects = append(w.subjects, subject(int(i)))
 	}
-	w.chunks = make([][]byte, len(w.subjects))
+	w.chunks = make([]*stored, len(w.subjects))
 	f.want[b.Digest] = w
 }
 
@@ -45,8 +45,8 @@ func (f *blobFetch) add(b Blob, subject func(i int) string) {
 func (f *blobFetch) bytes(b Blob) []byte { return f.have[b.Digest] }
 
 // missing lists the subjects that have not been read, and whose chunk each is.
-func (f *blobFetch) missing() (subjects []string, owner map[string]*[]byte) {
-	owner = make(map[string]*[]byte)
+func (f *blobFetch) missing() (subjects []string, owner map[string]**stored) {
+	owner = make(map[string]**stored)
 	for _, w := range f.want {
 		for i, s := range w.subjects {
 			if w.chunks[i] == nil {
@@ -75,16 +75,28 @@ func (c *Control) fetch(ctx context.Context, f *blobFetch) error {
 		if err != nil && result(err).Outcome == protocol.Refused {
 			return fmt.Errorf("read blobs: %w", err)
 		}
-		for _, m := range msgs {
-			if slot := owner[m.Subject]; slot != nil {
-				*slot = m.Data[:len(m.Data):len(m.Data)]
-			}
-		}
+		fill(owner, msgs)
 		if len(msgs) < len(subjects) {
 			pause(ctx, lagDelay)
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("read %d blob chunks: %w", len(subjects), gaveUp(ctx, err))
+		}
+	}
+}
+
+// offer takes what was read ahead.
+func (f *blobFetch) offer(from *ahead) {
+	if len(f.want) > 0 {
+		subjects, owner := f.missing()
+		fill(owner, from.take(subjects))
+	}
+}
+
+func fill(owner map[string]**stored, msgs []stored) {
+	for i := range msgs {
+		if slot := owner[msgs[i].Subject]; slot != nil {
+			*slot = &msgs[i]
 		}
 	}
 }
@@ -109,15 +121,24 @@ func (c *Control) readChunks(ctx context.Context, subjects []string, leader bool
 	return msgs, nil
 }
 
-// join puts the chunks together and checks length and digest.
+// join puts the chunks together and checks length and digest. A blob of one chunk has
+// the digest that its message was found to have when it came.
 func (f *blobFetch) join() error {
 	for d, w := range f.want {
-		whole := w.chunks[0]
-		for _, part := range w.chunks[1:] {
-			whole = append(whole, part...)
+		nbytes := int64(0)
+		for _, part := range w.chunks {
+			nbytes += int64(len(part.Data))
 		}
-		if int64(len(whole)) != w.blob.Nbytes || protocol.Sum(whole) != d {
-			return malformed("drydock.blob", "digest", "%s: %d bytes of %d do not have this digest", w.subjects[0], len(whole), w.blob.Nbytes)
+		whole, digest := w.chunks[0].Data, w.chunks[0].Digest
+		if len(w.chunks) > 1 && nbytes == w.blob.Nbytes {
+			whole = make([]byte, 0, nbytes)
+			for _, part := range w.chunks {
+				whole = append(whole, part.Data...)
+			}
+			digest = protocol.Sum(whole)
+		}
+		if nbytes != w.blob.Nbytes || digest != d {
+			return malformed("drydock.blob", "digest", "%s: %d bytes of %d do not have this digest", w.subjects[0], nbytes, w.blob.Nbytes)
 		}
 		f.have[d] = whole
 		delete(f.want, d)

@@ -31,7 +31,7 @@ func (c *Control) Commit(ctx context.Context, key Key, world int) (m *Manifest, 
 		return nil, fmt.Errorf("commit version %s: %w", key, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is gone
-	if err := c.driveWoken(ctx, machine, wake); err != nil {
+	if err := c.driveWith(ctx, machine, c.perform, wake); err != nil {
 		if missing := machine.Missing(); len(missing) > 0 && ctx.Err() != nil {
 			return nil, &RankError{Op: "commit", Key: key, Ranks: missing, Err: fmt.Errorf("%w: tables are missing: %w", ErrIncomplete, context.Cause(ctx))}
 		}

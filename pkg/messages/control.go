@@ -26,6 +26,7 @@ type Control struct {
 	begun  time.Time // origin of the monotonic clock that the machines see
 
 	denials    denials
+	batches    batches
 	catalogues catalogueCache
 	layouts    cache[knownLayout]
 	endpoints  cache[*Endpoint]
@@ -63,7 +64,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Control, error) {
 		}
 	})
 	if err := c.ping(ctx); err != nil {
-		c.stop()
+		_ = c.Close() // always nil
 		return nil, fmt.Errorf("open model %q: %w", cfg.Model, err)
 	}
 	return c, nil
@@ -86,6 +87,7 @@ func (c *Control) ping(ctx context.Context) error {
 func (c *Control) Close() error {
 	c.stop()
 	c.work.Wait()
+	c.batches.close()
 	return nil
 }
 

@@ -2,8 +2,11 @@ package messages
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/drydock-rl/drydock/pkg/messages/protocol"
 )
@@ -22,9 +25,45 @@ func (c *Control) item(m *stored) (protocol.Item, bool) {
 		c.quarantine(m, err)
 		body = protocol.Body{Class: protocol.ClassBad, Facts: err}
 	}
-	body.Digest, body.Bytes = protocol.Sum(m.Data), m.Data
+	body.Digest, body.Bytes = m.Digest, m.Data
 	it.Body = body
 	return it, true
+}
+
+// decodeWorkers is how many messages or ranks are decoded at once.
+const decodeWorkers = 4
+
+// items reads messages, several at once when they are many; those that do not belong
+// where they lie are left out.
+func (c *Control) items(msgs []stored) []protocol.Item {
+	read := make([]protocol.Item, len(msgs))
+	eachOf(len(msgs), func(i int) {
+		if it, ok := c.item(&msgs[i]); ok {
+			read[i] = it
+		}
+	})
+	return slices.DeleteFunc(read, func(it protocol.Item) bool { return it.Seq == 0 })
+}
+
+// eachOf calls f for each index in [0, n), by up to decodeWorkers goroutines.
+func eachOf(n int, f func(i int)) {
+	const few = 8 // of which one goroutine is done before another has begun
+	if n <= few {
+		for i := range n {
+			f(i)
+		}
+		return
+	}
+	var wg sync.WaitGroup
+	var last atomic.Int64
+	for range decodeWorkers {
+		wg.Go(func() {
+			for i := int(last.Add(1)) - 1; i < n; i = int(last.Add(1)) - 1 {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // placeOf is the inverse of subjectOf.

@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/drydock-rl/drydock/pkg/messages/protocol"
 )
 
 // Headers that the server reads.
@@ -142,6 +143,7 @@ type stored struct {
 	Seq     uint64
 	Header  nats.Header
 	Data    []byte
+	Digest  Digest    // of Data
 	Time    time.Time // when the server stored it
 }
 
@@ -164,7 +166,7 @@ func (c *Control) leaderGet(ctx context.Context, stream string, query getQuery) 
 	if err != nil {
 		return nil, err
 	}
-	m := &stored{Subject: out.Message.Subject, Seq: out.Message.Seq, Data: out.Message.Data, Time: out.Message.Time}
+	m := &stored{Subject: out.Message.Subject, Seq: out.Message.Seq, Data: out.Message.Data, Digest: protocol.Sum(out.Message.Data), Time: out.Message.Time}
 	if len(out.Message.Header) > 0 {
 		if m.Header, err = nats.DecodeHeadersMsg(out.Message.Header); err != nil {
 			return nil, fmt.Errorf("read headers of %s: %w", m.Subject, err)
@@ -218,64 +220,6 @@ func (c *Control) list(ctx context.Context, stream, filter string) ([]stored, er
 
 // errTooMany is the server's refusal to list more than 1024 subjects at once.
 var errTooMany = errors.New("direct get: more than 1024 subjects match")
-
-// batch makes one direct get that is answered by several messages and an end mark.
-func (c *Control) batch(ctx context.Context, stream string, query getQuery) ([]stored, error) {
-	subject := "$JS.API.DIRECT.GET." + stream
-	ctx, done := c.denials.watch(ctx, subject, 4*c.cfg.OpTimeout)
-	defer done()
-	body, err := json.Marshal(query)
-	if err != nil {
-		return nil, fmt.Errorf("encode request to %s: %w", subject, err)
-	}
-	inbox := c.nc.NewInbox()
-	sub, err := c.nc.SubscribeSync(inbox)
-	if err != nil {
-		return nil, fmt.Errorf("subscribe to %s: %w", inbox, err)
-	}
-	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is gone, and the inbox with it
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return nil, fmt.Errorf("lift the limits of %s: %w", inbox, err)
-	}
-	if err := c.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: inbox, Data: body}); err != nil {
-		return nil, err
-	}
-	msgs, err := collect(ctx, sub)
-	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrPermission) {
-		return nil, cause
-	}
-	return msgs, err
-}
-
-// collect gathers the messages of a batch up to its end mark.
-func collect(ctx context.Context, sub *nats.Subscription) ([]stored, error) {
-	var msgs []stored
-	for {
-		m, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return msgs, err
-		}
-		switch status := m.Header.Get("Status"); status {
-		case "":
-			seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
-			if err != nil {
-				return msgs, fmt.Errorf("read the sequence of %s: %w", m.Header.Get("Nats-Subject"), err)
-			}
-			at, _ := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp")) // for display only
-			msgs = append(msgs, stored{
-				Subject: m.Header.Get("Nats-Subject"), Seq: seq, Header: m.Header, Data: m.Data, Time: at,
-			})
-		case "204", "404": // end of batch, nothing there
-			return msgs, nil
-		case "503":
-			return nil, fmt.Errorf("no response from stream: %w", nats.ErrNoResponders)
-		case "413":
-			return nil, errTooMany
-		default:
-			return nil, fmt.Errorf("direct get: status %s %s", status, m.Header.Get("Description"))
-		}
-	}
-}
 
 // readAll asks for subjects, all literal, again and again as long as some come.
 func (c *Control) readAll(ctx context.Context, stream string, subjects []string) ([]stored, error) {

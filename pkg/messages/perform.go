@@ -22,11 +22,15 @@ type machine interface {
 // drive performs the intents of m until it is done or ctx ends. The error of a
 // context that ended carries the last thing that went wrong.
 func (c *Control) drive(ctx context.Context, m machine) error {
-	return c.driveWoken(ctx, m, nil)
+	return c.driveWith(ctx, m, c.perform, nil)
 }
 
-// driveWoken is drive whose waits also end when something comes over wake.
-func (c *Control) driveWoken(ctx context.Context, m machine, wake <-chan *nats.Msg) error {
+// performer does what one intent asks for.
+type performer func(context.Context, protocol.Intent) protocol.Result
+
+// driveWith is drive with another performer, whose waits also end when something comes
+// over wake.
+func (c *Control) driveWith(ctx context.Context, m machine, perform performer, wake <-chan *nats.Msg) error {
 	res := protocol.Result{Now: c.now()}
 	var last error
 	for {
@@ -41,7 +45,7 @@ func (c *Control) driveWoken(ctx context.Context, m machine, wake <-chan *nats.M
 			rest(ctx, in.Delay, wake)
 			res = protocol.Result{Outcome: protocol.OK}
 		} else {
-			res = c.perform(ctx, in)
+			res = perform(ctx, in)
 		}
 		res.Now = c.now()
 		if res.Err != nil {
@@ -215,18 +219,18 @@ func seconds(d time.Duration) string {
 }
 
 func (c *Control) performRead(ctx context.Context, in protocol.Intent) protocol.Result {
-	subjects := make([]string, len(in.Places))
-	for i, p := range in.Places {
+	msgs, err := c.readAll(ctx, c.subj.stream(), c.subjectsOf(in.Places))
+	res := result(err)
+	res.Items = c.items(msgs)
+	return res
+}
+
+func (c *Control) subjectsOf(places []protocol.Place) []string {
+	subjects := make([]string, len(places))
+	for i, p := range places {
 		subjects[i] = c.subjectOf(p)
 	}
-	msgs, err := c.readAll(ctx, c.subj.stream(), subjects)
-	res := result(err)
-	for i := range msgs {
-		if it, ok := c.item(&msgs[i]); ok {
-			res.Items = append(res.Items, it)
-		}
-	}
-	return res
+	return subjects
 }
 
 func (c *Control) performLeader(ctx context.Context, stream string, query getQuery) protocol.Result {

@@ -232,7 +232,7 @@ func (c *Control) compareChunk(ctx context.Context, ch chunk) error {
 		return err
 	case m == nil:
 		return errGone
-	case protocol.Sum(m.Data) != protocol.Sum(ch.body):
+	case m.Digest != protocol.Sum(ch.body):
 		return fmt.Errorf("%w: the stored chunk has sequence %s", ErrConflict, strconv.FormatUint(m.Seq, 10))
 	}
 	return nil

@@ -18,6 +18,9 @@ func (s subjects) notifyAll() string    { return "refit-notify." + s.token + ".>
 func (s subjects) commit(k Key) string { return s.root() + "c." + k.String() }
 func (s subjects) commits() string     { return s.root() + "c.*.*" }
 
+// version is all that lies below a version: tables and tile digests of all ranks.
+func (s subjects) version(k Key) string { return s.root() + "v." + k.String() + ".>" }
+
 func (s subjects) table(k Key, rank int) string {
 	return s.root() + "v." + k.String() + ".t." + strconv.Itoa(rank)
 }

@@ -1,0 +1,171 @@
+package messages
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/drydock-rl/drydock/pkg/messages/protocol"
+)
+
+// batches receives the answers to direct gets, each of which is many messages and an
+// end mark. All share one subscription, which is made once: a subscription per request
+// costs the client a channel of half a megabyte and the server two messages. What
+// arrives is hashed at once, while more is on its way.
+type batches struct {
+	mu   sync.Mutex
+	line *line // that new requests are answered on; nil: none yet
+	last uint64
+	open map[string]*batch // by inbox
+}
+
+// line is a subscription to all inboxes below one prefix.
+type line struct {
+	sub     *nats.Subscription
+	prefix  string
+	pending int // answers that are under way
+}
+
+// batch is one answer that is under way.
+type batch struct {
+	on   *line
+	msgs []stored
+	err  error
+	done chan struct{} // closed after msgs and err were set for the last time
+}
+
+// begin gives an inbox for one answer.
+func (b *batches) begin(nc *nats.Conn) (inbox string, answer *batch, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.line == nil {
+		prefix := nc.NewInbox() + "."
+		sub, err := nc.Subscribe(prefix+"*", b.receive)
+		if err != nil {
+			return "", nil, fmt.Errorf("subscribe to %s*: %w", prefix, err)
+		}
+		if err := sub.SetPendingLimits(-1, -1); err != nil {
+			return "", nil, fmt.Errorf("lift the limits of %s*: %w", prefix, err)
+		}
+		b.line = &line{sub: sub, prefix: prefix}
+	}
+	if b.open == nil {
+		b.open = make(map[string]*batch)
+	}
+	b.last++
+	inbox = b.line.prefix + strconv.FormatUint(b.last, 36)
+	answer = &batch{on: b.line, done: make(chan struct{})}
+	b.open[inbox] = answer
+	b.line.pending++
+	return inbox, answer, nil
+}
+
+// end forgets an answer. One that did not come in time may be the fault of the
+// subscription, as when the server has refused it: the next request makes another, and
+// this one goes with its last answer.
+func (b *batches) end(inbox string, answer *batch, late bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.open, inbox)
+	answer.on.pending--
+	if late && b.line == answer.on {
+		b.line = nil
+	}
+	if b.line != answer.on && answer.on.pending == 0 {
+		_ = answer.on.sub.Unsubscribe() // fails only when the connection is gone, and the subscription with it
+	}
+}
+
+// close gives up the subscription; answers that are under way are never completed.
+func (b *batches) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.line != nil {
+		_ = b.line.sub.Unsubscribe() // as in end
+		b.line = nil
+	}
+}
+
+// receive takes one message of one answer. The client calls it for one at a time.
+func (b *batches) receive(m *nats.Msg) {
+	b.mu.Lock()
+	answer := b.open[m.Subject]
+	b.mu.Unlock()
+	if answer == nil {
+		return // nobody waits for it any more
+	}
+	more, err := answer.add(m)
+	if more {
+		return
+	}
+	b.mu.Lock()
+	_, open := b.open[m.Subject]
+	delete(b.open, m.Subject)
+	b.mu.Unlock()
+	if open { // not given up in the meantime
+		answer.err = err
+		close(answer.done)
+	}
+}
+
+// add takes one message; false when it was the last.
+func (a *batch) add(m *nats.Msg) (more bool, err error) {
+	switch status := m.Header.Get("Status"); status {
+	case "":
+	case "204", "404": // end of batch, nothing there
+		return false, nil
+	case "503":
+		return false, fmt.Errorf("no response from stream: %w", nats.ErrNoResponders)
+	case "413":
+		return false, errTooMany
+	default:
+		return false, fmt.Errorf("direct get: status %s %s", status, m.Header.Get("Description"))
+	}
+	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	if err != nil {
+		return false, fmt.Errorf("read the sequence of %s: %w", m.Header.Get("Nats-Subject"), err)
+	}
+	at, _ := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp")) // for display only
+	a.msgs = append(a.msgs, stored{
+		Subject: m.Header.Get("Nats-Subject"), Seq: seq, Header: m.Header, Data: m.Data, Digest: protocol.Sum(m.Data), Time: at,
+	})
+	return true, nil
+}
+
+// batch makes one direct get that is answered by several messages and an end mark.
+// After an error it returns no messages.
+func (c *Control) batch(ctx context.Context, stream string, query getQuery) ([]stored, error) {
+	subject := "$JS.API.DIRECT.GET." + stream
+	ctx, done := c.denials.watch(ctx, subject, 4*c.cfg.OpTimeout)
+	defer done()
+	body, err := json.Marshal(query)
+	if err != nil {
+		return nil, fmt.Errorf("encode request to %s: %w", subject, err)
+	}
+	inbox, answer, err := c.batches.begin(c.nc)
+	if err != nil {
+		return nil, err
+	}
+	late := false
+	defer func() { c.batches.end(inbox, answer, late) }()
+	if err := c.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: inbox, Data: body}); err != nil {
+		return nil, err
+	}
+	select {
+	case <-answer.done:
+		return answer.msgs, answer.err
+	case <-ctx.Done():
+		if cause := context.Cause(ctx); errors.Is(cause, ErrPermission) {
+			late = true
+			return nil, cause
+		}
+		late = errors.Is(ctx.Err(), context.DeadlineExceeded)
+		return nil, ctx.Err()
+	}
+}
