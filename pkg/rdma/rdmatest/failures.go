@@ -18,6 +18,8 @@ type FailureSuite struct {
 	Reader func(t testing.TB) rdma.Transport // fresh, with deadlines of a second or two, closed by a cleanup
 	// KernelReads is set where a frozen source doesn't matter, because the kernel copies for it.
 	KernelReads bool
+	// Damageable is how many bytes of the metadata, from the first, may be damaged without naming another host; 0: all.
+	Damageable int
 }
 
 const (
@@ -38,9 +40,13 @@ func (f FailureSuite) Run(t *testing.T) {
 		{"killed after the connect", f.killedAfter},
 		{"killed in mid-read", f.killedInRead},
 		{"frozen before the connect", f.frozenBefore},
+		{"frozen after the connect", f.frozenAfter},
 		{"frozen in mid-read", f.frozenInRead},
 		{"restarted", f.restarted},
 		{"region withdrawn", f.regionWithdrawn},
+		{"outside, across and beside regions", f.outside},
+		{"damaged endpoint", f.damaged},
+		{"endpoint of another", f.foreign},
 		{"reader gives up, then reads on", f.readsOn},
 	} {
 		t.Run(c.name, c.run)
@@ -176,6 +182,23 @@ func (f FailureSuite) frozenBefore(t *testing.T) {
 	mustRead(t, Connect(t, f.Reader(t), s.Remote), dst, s)
 }
 
+// frozenAfter: the source stops between two reads of a peer, and later goes on.
+func (f FailureSuite) frozenAfter(t *testing.T) {
+	s, reader, dst := f.rig(t)
+	other := StartSource(t, f.Spec)
+	p, q := Connect(t, reader, s.Remote), Connect(t, reader, other.Remote)
+	mustRead(t, p, dst, s)
+	s.Freeze()
+	err := Read(p, dst, wholeRegion)
+	if !f.KernelReads || err != nil {
+		kinds(t, "read of a frozen source", err, rdma.ErrTimeout, rdma.ErrQuarantined)
+	}
+	fresh := f.dst(t)
+	mustRead(t, q, fresh, other) // another source of the same reader isn't held up
+	s.Thaw()
+	mustRead(t, Connect(t, f.Reader(t), s.Remote), fresh, s)
+}
+
 func (f FailureSuite) frozenInRead(t *testing.T) {
 	s, reader, dst := f.rig(t)
 	p := Connect(t, reader, s.Remote)
@@ -226,6 +249,83 @@ func (f FailureSuite) regionWithdrawn(t *testing.T) {
 	}
 	s.Withdraw(t, 1)
 	kinds(t, "read of a withdrawn region", Read(p, dst, small), rdma.ErrRefused)
+	mustRead(t, Connect(t, reader, s.Remote), dst, s)
+}
+
+// outside: the table says more of the regions than there is, and the source is asked for it. Its own bytes beside the
+// regions never come, and right requests are still served.
+func (f FailureSuite) outside(t *testing.T) {
+	s, reader, dst := f.rig(t)
+	lying := s.Remote
+	lying.Regions = slices.Clone(s.Remote.Regions)
+	lying.Regions[1].Nbytes += 1 << 20
+	lying.Regions = append(lying.Regions, rdma.RemoteRegion{Base: lying.Regions[1].Base + 8<<20, Nbytes: 1 << 20})
+	for name, seg := range map[string]rdma.Segment{
+		"across the end": rdma.Contiguous(1, 1<<20-100, 0, 200),
+		"beyond the end": rdma.Contiguous(1, 1<<20, 0, 1000),
+		"beside":         rdma.Contiguous(2, 0, 0, 1000),
+		"strided out":    {Region: 1, Run: 100, N: [3]int64{1, 1, 3}, SrcStride: [3]int64{0, 0, 1<<19 + 1}, DstStride: [3]int64{0, 0, 100}},
+	} {
+		p, err := connectSoon(reader, lying)
+		if err == nil {
+			err = Read(p, dst, []rdma.Segment{seg})
+			_ = p.Close()
+		}
+		kinds(t, name, err, rdma.ErrRefused)
+	}
+	mustRead(t, Connect(t, reader, s.Remote), dst, s)
+}
+
+// damaged: endpoint bytes with a bit flipped, or cut short, are refused or harmless: never wrong bytes, never this
+// process's end, and the true ones are still taken afterwards.
+func (f FailureSuite) damaged(t *testing.T) {
+	s, reader, dst := f.rig(t)
+	md := s.Remote.Access.Metadata
+	limit := len(md)
+	if f.Damageable > 0 {
+		limit = min(limit, f.Damageable)
+	}
+	const tries = 60
+	for i := range tries {
+		bad := s.Remote
+		bad.Access.Metadata = bytes.Clone(md)
+		if i%3 == 0 {
+			bad.Access.Metadata = bad.Access.Metadata[:i*len(md)/tries]
+		} else {
+			bit := i * limit * 8 / tries
+			bad.Access.Metadata[bit/8] ^= 1 << (bit % 8)
+		}
+		p, err := connectSoon(reader, bad)
+		if err == nil {
+			err = Read(p, dst, wholeRegion)
+			_ = p.Close()
+			if err == nil && !bytes.Equal(dst.Bytes(), s.Bytes(0)) {
+				t.Fatalf("try %d: wrong bytes and no error", i)
+			}
+		}
+		if err != nil && rdma.KindOf(err) == 0 {
+			t.Errorf("try %d: an error without a kind: %v", i, err)
+		}
+	}
+	mustRead(t, Connect(t, reader, s.Remote), dst, s)
+}
+
+// foreign: the description of one source with the access of another, which may be what a mixed-up table says.
+func (f FailureSuite) foreign(t *testing.T) {
+	s, reader, dst := f.rig(t)
+	other := StartSource(t, f.Spec)
+	mixed := s.Remote
+	mixed.Access = other.Remote.Access
+	p, err := connectSoon(reader, mixed)
+	if err == nil {
+		err = Read(p, dst, wholeRegion)
+		_ = p.Close()
+	}
+	kinds(t, "access of another source", err, rdma.ErrStale, rdma.ErrRefused)
+	mixed = s.Remote
+	mixed.Access.Transport = "pigeon"
+	_, err = connectSoon(reader, mixed)
+	kinds(t, "access of another transport", err, rdma.ErrUnavailable)
 	mustRead(t, Connect(t, reader, s.Remote), dst, s)
 }
 

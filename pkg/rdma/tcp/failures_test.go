@@ -25,8 +25,9 @@ func TestSourcesThatFail(t *testing.T) {
 	for _, kind := range []string{"plain", "tls"} {
 		t.Run(kind, func(t *testing.T) {
 			rdmatest.FailureSuite{
-				Spec:   rdmatest.SourceSpec{Kind: kind},
-				Reader: func(t testing.TB) rdma.Transport { return open(t, Config{Stall: time.Second, Handshake: time.Second}) },
+				Spec:       rdmatest.SourceSpec{Kind: kind},
+				Damageable: 2 + 32, // version, flags and capability; addresses follow
+				Reader:     func(t testing.TB) rdma.Transport { return open(t, Config{Stall: time.Second, Handshake: time.Second}) },
 			}.Run(t)
 		})
 	}
