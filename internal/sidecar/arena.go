@@ -30,6 +30,7 @@ type arena struct {
 	log     *slog.Logger
 
 	cancel  context.CancelFunc
+	giveUp  context.CancelFunc // ends the wait for the run
 	working sync.WaitGroup
 	queue   chan *task
 
@@ -71,7 +72,15 @@ func (a *arena) start(ctx context.Context) {
 	a.versions = map[uint64]*version{}
 	a.queue = make(chan *task, maxTasks)
 	ctx, a.cancel = context.WithCancel(ctx)
-	a.working.Go(func() { a.work(ctx) })
+	joining, giveUp := context.WithCancel(ctx)
+	a.giveUp = giveUp
+	a.working.Go(func() {
+		defer giveUp()
+		if _, err := a.joined(joining); err != nil { // the others wait for rank 0: it begins at once
+			a.log.Warn("run not joined yet", "error", err)
+		}
+		a.work(ctx, joining)
+	})
 }
 
 // stop ends the worker, and whatever it is at, and waits for it.

@@ -10,13 +10,14 @@ import (
 	"github.com/drydock-rl/drydock/pkg/messages"
 )
 
-// work does one task after the other until ctx ends or the arena does. What is queued then fails.
-func (a *arena) work(ctx context.Context) {
+// work does one task after the other until ctx ends or the arena does. What is queued then fails. joining bounds the wait
+// for the run.
+func (a *arena) work(ctx, joining context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 		case t := <-a.queue:
-			a.finish(t, a.perform(ctx, t))
+			a.finish(t, a.perform(ctx, joining, t))
 			if t.kind != "" || ctx.Err() == nil && a.isOpen() {
 				continue
 			}
@@ -66,11 +67,11 @@ func (a *arena) finish(t *task, err error) {
 }
 
 // perform does one task, with the run joined.
-func (a *arena) perform(ctx context.Context, t *task) error {
+func (a *arena) perform(ctx, joining context.Context, t *task) error {
 	if t.kind == "" {
 		return a.end(ctx)
 	}
-	e, err := a.joined(ctx)
+	e, err := a.joined(joining)
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func (a *arena) note(change func()) {
 	change()
 }
 
-// joined is the engine. It is made at the first use, since rank 0 may come later than the others, and again after a failure.
+// joined is the engine. It is tried again after a failure, since rank 0 may come later than the others.
 func (a *arena) joined(ctx context.Context) (engine, error) {
 	a.mu.Lock()
 	e := a.engine
@@ -164,6 +165,7 @@ func joinError(err error) error {
 
 // close asks for the arena's end: its versions are withdrawn, and when nobody reads them any more its memory goes.
 func (a *arena) close() *task {
+	a.giveUp()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closing == nil {
