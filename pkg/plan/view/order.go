@@ -60,7 +60,7 @@ func (s *state) matrixTransposed(args []Arg) *Error {
 
 // permute names every dimension once, in its new order.
 func (s *state) permute(args []Arg) *Error {
-	if len(args) == 0 {
+	if len(args) == 0 && !s.copies {
 		return raises("no dimensions, not even an empty list")
 	}
 	dims, err := sizes(args)

@@ -296,7 +296,7 @@ func (s *state) unsqueezeAt(dim int64) *Error {
 
 // expand is allowed where it shows no element twice: equal sizes, new dimensions of size 1, and none at all.
 func (s *state) expand(args []Arg) *Error {
-	if len(args) == 0 {
+	if len(args) == 0 && !s.copies {
 		return raises("no sizes, not even an empty list")
 	}
 	want, err := sizes(args)
