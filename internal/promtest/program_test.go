@@ -64,6 +64,7 @@ func (p *program) refit(ctx context.Context) {
 		outcome := tracing.OutcomeApplied
 		if err != nil {
 			outcome = tracing.OutcomeFailed
+			m.Failure(model, "source-lost")
 		}
 		c.Finish(outcome, err)
 	}

@@ -89,6 +89,9 @@ func (r *Receiver) begin(ctx context.Context, s *Staged) (*Staged, error) {
 	finished := false
 	defer func() { // also on a panic below
 		if !finished {
+			if s.slot != nil {
+				r.arenas.Release(s.slot)
+			}
 			own.Finish(tracing.OutcomeAbandoned, nil)
 		}
 	}()
@@ -151,11 +154,16 @@ func (r *Receiver) stage(ctx context.Context, s *Staged) (err error) {
 	r.note(func(st *messages.Status) { st.Staging, st.StageState = s.key, "assembling" })
 	defer r.note(func(st *messages.Status) { st.Staging, st.StageState = messages.Key{}, "" })
 
-	version, lease, err := r.discover(ctx, s)
+	var lease *messages.Lease
+	defer func() { // also on a panic below: a lease renews itself for ever
+		if lease != nil {
+			r.giveBack(ctx, lease)
+		}
+	}()
+	version, err := r.discover(ctx, s, &lease)
 	if err != nil {
 		return err
 	}
-	defer r.giveBack(ctx, lease)
 	ctx, cancel := underLease(ctx, lease)
 	defer cancel()
 	r.meet(version)
@@ -189,21 +197,20 @@ func (r *Receiver) checkOrder(s *Staged) error {
 	return as(Backwards, fmt.Errorf("run %d version %d serves, which is newer", serving.Run, serving.Version))
 }
 
-// discover claims the version and reads all that it consists of.
-func (r *Receiver) discover(ctx context.Context, s *Staged) (v *messages.Version, l *messages.Lease, err error) {
+// discover claims the version and reads all that it consists of. The lease is the caller's to give back, also on error.
+func (r *Receiver) discover(ctx context.Context, s *Staged, l **messages.Lease) (v *messages.Version, err error) {
 	ctx, span := s.cycle.Stage(ctx, tracing.ControlDiscovery)
 	defer func() { span.End(err) }()
-	l, err = r.cfg.Control.AcquireLease(ctx, s.key, r.cfg.Name)
+	*l, err = r.cfg.Control.AcquireLease(ctx, s.key, r.cfg.Name)
 	if err != nil {
-		return nil, nil, controlError("claim the version", err)
+		return nil, controlError("claim the version", err)
 	}
 	span.Event(tracing.EventLease)
 	r.cfg.Metrics.Leases(r.cfg.Model, 1)
 	if v, err = r.cfg.Control.Assemble(ctx, s.key); err != nil {
-		r.giveBack(ctx, l)
-		return nil, nil, controlError("assemble the version", err)
+		return nil, controlError("assemble the version", err)
 	}
-	return v, l, nil
+	return v, nil
 }
 
 // controlError marks an error of the control plane with its class.

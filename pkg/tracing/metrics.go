@@ -145,7 +145,7 @@ func (m *Metrics) observe(r *Record) {
 	m.cycle.Record(ctx, seconds(r.E2EMs), with(model, AttrOutcome.String(string(r.Drydock.Outcome)), attrCold.String(r.ColdWarm)))
 	m.cycles.Add(ctx, 1, with(model, AttrOutcome.String(string(r.Drydock.Outcome))))
 	m.observeSizes(ctx, model, r.Drydock.Sizes)
-	if r.Drydock.ErrorType != "" {
+	if r.Drydock.Outcome == OutcomeAbandoned { // whoever fails a cycle in good order counts its failure, with or without a cycle
 		m.Failure(r.Drydock.Model, r.Drydock.ErrorType)
 	}
 }
@@ -188,8 +188,9 @@ func (m *Metrics) Retry(model, reason string) {
 	}
 }
 
-// Failure counts a failure; class is a short word. Cycles that end with an
-// error count by themselves.
+// Failure counts a failure; class is a short word. It is called by whoever
+// finds out, once, so that failures count also where cycles are off or an outer
+// cycle hears of them; only a cycle that was abandoned counts by itself.
 func (m *Metrics) Failure(model, class string) {
 	if m != nil {
 		m.failures.Add(context.Background(), 1, with(AttrModel.String(model), attrErrType.String(class)))

@@ -73,7 +73,6 @@ func TestCycleIsMeasured(t *testing.T) {
 		`drydock_stage_duration_seconds_sum{drydock_model="q",drydock_stage="wire_transfer",drydock_status="error"} 1.5`,
 		`drydock_refit_duration_seconds_count{drydock_cold_warm="unknown",drydock_model="q",drydock_outcome="applied"} 1`,
 		`drydock_refit_cycles_total{drydock_model="q",drydock_outcome="failed"} 1`,
-		`drydock_failures_total{drydock_model="q",error_type="deadline"} 1`,
 		`drydock_refit_bytes_total{drydock_bytes_kind="read",drydock_model="q"} 600`,
 		`drydock_refit_bytes_total{drydock_bytes_kind="saved",drydock_model="q"} 14`,
 		`drydock_refit_amplification_ratio{drydock_model="q"} 1.5`,
@@ -82,6 +81,26 @@ func TestCycleIsMeasured(t *testing.T) {
 	if strings.Contains(scrape, `drydock_stage="installation"`) {
 		t.Error("a stage that did not happen was measured")
 	}
+}
+
+// TestFailuresCountOnce has a failure counted by whoever found it, as Stage and Apply do, and the record of the same
+// cycle not count it again; a cycle that nobody ended in good order counts by itself.
+func TestFailuresCountOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	scrape := scraped(t, func(m *Metrics) {
+		o := r.options()
+		o.Model, o.Metrics = "q", m
+		_, c := Start(r.ctx(), o)
+		m.Failure("q", "deadline")
+		c.Finish(OutcomeFailed, context.DeadlineExceeded)
+		_, c = Start(r.ctx(), o)
+		c.Finish(OutcomeAbandoned, nil)
+	})
+	wantSamples(t, scrape,
+		`drydock_failures_total{drydock_model="q",error_type="deadline"} 1`,
+		`drydock_failures_total{drydock_model="q",error_type="abandoned"} 1`,
+	)
 }
 
 // everything has each instrument measure something.
