@@ -50,7 +50,7 @@ func newControl(incarnation string) (*control, error) {
 func (c *control) set(region uint32, state byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if b := c.mem.Bytes(); b != nil {
+	if b := c.mem.Bytes(); b != nil && region < maxRegions {
 		b[controlStates+region] = state
 	}
 }

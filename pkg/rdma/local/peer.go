@@ -145,7 +145,7 @@ func (p *peer) Close() error {
 		<-t.Finished()
 	}
 	p.unmap()
-	p.t.forget(p)
+	p.t.peers.Forget(p)
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
-	"sync"
 
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/internal/registry"
@@ -47,10 +46,7 @@ type Transport struct {
 	regions registry.Registry
 	control *control
 	pool    *pool
-
-	mu     sync.Mutex
-	closed bool
-	peers  map[*peer]struct{}
+	peers   registry.Peers
 }
 
 // New makes a transport and starts its workers.
@@ -66,7 +62,7 @@ func newTransport(cfg Config) (*Transport, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	t := &Transport{cfg: cfg, peers: map[*peer]struct{}{}}
+	t := &Transport{cfg: cfg}
 	var err error
 	if t.host, err = rdma.HostID(); err != nil {
 		return nil, err
@@ -89,18 +85,14 @@ func (t *Transport) Incarnation() string { return t.cfg.Incarnation }
 
 // Register implements rdma.Transport. Only host memory is accepted.
 func (t *Transport) Register(m *rdma.Memory) (rdma.Region, error) {
-	if m.Backing() == rdma.Foreign {
-		return nil, fail("register", -1, rdma.ErrUnavailable, errors.New("local moves host memory only"))
-	}
-	var id uint32
-	r, err := t.regions.Add(m, func() { t.control.set(id, stateWithdrawn) })
+	r, err := t.regions.Host(Name, m, func(id uint32) { t.control.set(id, stateWithdrawn) })
 	if err != nil {
-		return nil, fail("register", -1, rdma.ErrRefused, err)
+		return nil, err
 	}
-	if id = r.ID(); id >= maxRegions {
+	if r.ID() >= maxRegions {
 		return nil, fail("register", -1, rdma.ErrRefused, errors.Join(fmt.Errorf("%d regions are the limit", maxRegions), r.Close()))
 	}
-	t.control.set(id, stateServed)
+	t.control.set(r.ID(), stateServed)
 	return r, nil
 }
 
@@ -136,42 +128,22 @@ func (t *Transport) Connect(ctx context.Context, r rdma.Remote) (rdma.Peer, erro
 	if err != nil {
 		return nil, err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
+	if !t.peers.Add(p) {
 		p.unmap()
 		return nil, fail("connect", r.Rank, rdma.ErrRefused, rdma.ErrClosed)
 	}
-	t.peers[p] = struct{}{}
 	return p, nil
 }
 
 // Close implements rdma.Transport.
 func (t *Transport) Close() error {
-	t.mu.Lock()
-	wasClosed := t.closed
-	t.closed = true
-	peers := make([]*peer, 0, len(t.peers))
-	for p := range t.peers {
-		peers = append(peers, p)
-	}
-	t.mu.Unlock()
-	var errs []error
-	for _, p := range peers {
-		errs = append(errs, p.Close())
-	}
+	first, err := t.peers.Close()
 	t.regions.Close()
-	if !wasClosed {
+	if first {
 		t.pool.close()
-		errs = append(errs, t.control.close())
+		err = errors.Join(err, t.control.close())
 	}
-	return errors.Join(errs...)
-}
-
-func (t *Transport) forget(p *peer) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.peers, p)
+	return err
 }
 
 func fail(op string, rank int, kind rdma.Kind, err error) error {

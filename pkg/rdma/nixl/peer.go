@@ -261,7 +261,7 @@ func (p *peer) close() error {
 	p.closed = true
 	p.wake.Broadcast()
 	p.mu.Unlock()
-	defer p.t.forget(p)
+	defer p.t.peers.Forget(p)
 	defer p.rd.leave()
 	if len(p.slots) > 0 {
 		return p.control.Close() // requests are in quarantine: their agent must stay

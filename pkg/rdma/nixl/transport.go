@@ -22,10 +22,9 @@ type Transport struct {
 	serving *agent // nil: reads only
 	readers []*reader
 
-	mu     sync.Mutex
-	closed bool
-	peers  map[*peer]struct{}
-	quarry quarantine
+	peers   registry.Peers
+	picking sync.Mutex // held while a reading agent is chosen for a peer
+	quarry  quarantine
 }
 
 // New opens the library and makes a transport of it.
@@ -46,7 +45,7 @@ func (l *Library) New(cfg Config) (*Transport, error) {
 	if l.tested != nil {
 		return nil, fail("self-test", -1, rdma.ErrUnavailable, l.tested)
 	}
-	t := &Transport{cfg: cfg, lib: l, peers: map[*peer]struct{}{}}
+	t := &Transport{cfg: cfg, lib: l}
 	t.quarry.log = cfg.Logger
 	if err := t.start(); err != nil {
 		return nil, errors.Join(fail("start", -1, rdma.ErrUnavailable, err), t.Close())
@@ -217,17 +216,17 @@ func (t *Transport) join(ctx context.Context, r rdma.Remote, a *access, control 
 	if err != nil {
 		return nil, err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.peers[p] = struct{}{}
+	if !t.peers.Add(p) {
+		return nil, errors.Join(fail("connect", r.Rank, rdma.ErrRefused, rdma.ErrClosed), p.Close())
+	}
 	return p, nil
 }
 
 // pick chooses the reading agent with the fewest peers, of those that aren't stuck in a call.
 func (t *Transport) pick() (*reader, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
+	t.picking.Lock()
+	defer t.picking.Unlock()
+	if t.peers.Closed() {
 		return nil, fail("connect", -1, rdma.ErrRefused, rdma.ErrClosed)
 	}
 	var best *reader
@@ -245,21 +244,11 @@ func (t *Transport) pick() (*reader, error) {
 
 // Close implements rdma.Transport. Agents with quarantined transfers are left alive.
 func (t *Transport) Close() error {
-	t.mu.Lock()
-	wasClosed := t.closed
-	t.closed = true
-	peers := make([]*peer, 0, len(t.peers))
-	for p := range t.peers {
-		peers = append(peers, p)
+	first, err := t.peers.Close()
+	if !first {
+		return err
 	}
-	t.mu.Unlock()
-	if wasClosed {
-		return nil
-	}
-	var errs []error
-	for _, p := range peers {
-		errs = append(errs, p.Close())
-	}
+	errs := []error{err}
 	t.regions.Close()
 	for _, r := range t.readers {
 		errs = append(errs, r.close())
@@ -274,10 +263,4 @@ func (t *Transport) Close() error {
 		errs = append(errs, t.shadow.Close())
 	}
 	return errors.Join(errs...)
-}
-
-func (t *Transport) forget(p *peer) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.peers, p)
 }

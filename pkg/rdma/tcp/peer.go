@@ -37,7 +37,7 @@ func (t *Transport) Connect(ctx context.Context, r rdma.Remote) (rdma.Peer, erro
 		return nil, err
 	}
 	p := newPeer(t, d, w)
-	if !t.keep(p) {
+	if !t.peers.Add(p) {
 		_ = c.Close()
 		return nil, d.fail(rdma.ErrRefused, rdma.ErrClosed)
 	}
@@ -166,6 +166,6 @@ func (p *peer) Close() error {
 	p.wake.Broadcast()
 	p.mu.Unlock()
 	p.wg.Wait()
-	p.t.forget(p)
+	p.t.peers.Forget(p)
 	return nil
 }

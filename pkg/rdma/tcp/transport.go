@@ -3,7 +3,6 @@ package tcp
 import (
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/internal/registry"
@@ -14,11 +13,8 @@ type Transport struct {
 	cfg     Config
 	host    string
 	regions registry.Registry
+	peers   registry.Peers
 	server  *server // nil: reads only
-
-	mu     sync.Mutex
-	closed bool
-	peers  map[*peer]struct{}
 }
 
 // New makes a transport, and opens its listener if one is configured.
@@ -26,7 +22,7 @@ func New(cfg Config) (*Transport, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure tcp transport: %w", err)
 	}
-	t := &Transport{cfg: cfg, peers: map[*peer]struct{}{}}
+	t := &Transport{cfg: cfg}
 	var err error
 	if t.host, err = rdma.HostID(); err != nil {
 		return nil, fmt.Errorf("start tcp transport: %w", err)
@@ -47,12 +43,9 @@ func (t *Transport) Incarnation() string { return t.cfg.Incarnation }
 
 // Register implements rdma.Transport. Only host memory is accepted.
 func (t *Transport) Register(m *rdma.Memory) (rdma.Region, error) {
-	if m.Backing() == rdma.Foreign {
-		return nil, fail("register", -1, rdma.ErrUnavailable, errors.New("tcp moves host memory only"))
-	}
-	r, err := t.regions.Add(m, nil)
+	r, err := t.regions.Host(Name, m, nil)
 	if err != nil {
-		return nil, fail("register", -1, rdma.ErrRefused, err)
+		return nil, err // r would be an interface that isn't nil
 	}
 	return r, nil
 }
@@ -67,38 +60,12 @@ func (t *Transport) Access() (rdma.Access, error) {
 
 // Close implements rdma.Transport.
 func (t *Transport) Close() error {
-	t.mu.Lock()
-	t.closed = true
-	peers := make([]*peer, 0, len(t.peers))
-	for p := range t.peers {
-		peers = append(peers, p)
-	}
-	t.mu.Unlock()
-	var errs []error
-	for _, p := range peers {
-		errs = append(errs, p.Close())
-	}
+	_, err := t.peers.Close()
 	t.regions.Close()
 	if t.server != nil {
-		errs = append(errs, t.server.close())
+		err = errors.Join(err, t.server.close())
 	}
-	return errors.Join(errs...)
-}
-
-// keep follows a new peer; false once the transport is closed.
-func (t *Transport) keep(p *peer) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.closed {
-		t.peers[p] = struct{}{}
-	}
-	return !t.closed
-}
-
-func (t *Transport) forget(p *peer) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.peers, p)
+	return err
 }
 
 func fail(op string, rank int, kind rdma.Kind, err error) error {

@@ -1,5 +1,7 @@
-// Package registry numbers the regions of an endpoint and counts who uses them. A region's memory stays held from
-// registration until it is withdrawn and its last use has ended.
+// Package registry keeps what every transport's end has: its regions, numbered and counted, and its peers.
+//
+// A region's memory stays held from registration until it is withdrawn and its last use has ended. A peer is closed with
+// its transport at the latest. The package moves no byte and knows no transport.
 package registry
 
 import (
@@ -30,7 +32,29 @@ type Region struct {
 	once sync.Once
 }
 
-// Add registers host memory. Withdraw, if any, runs once when the region is closed.
+// Host registers memory for a transport that serves no other than host memory. Withdraw, if any, runs once when the region
+// is closed, with its number. Errors are of the transport's operation "register".
+func (g *Registry) Host(transport string, m *rdma.Memory, withdraw func(id uint32)) (*Region, error) {
+	no := func(kind rdma.Kind, err error) error {
+		return &rdma.Error{Kind: kind, Op: "register", Transport: transport, Rank: -1, Err: err}
+	}
+	if m.Backing() == rdma.Foreign {
+		return nil, no(rdma.ErrUnavailable, errors.New("moves host memory only"))
+	}
+	var id uint32
+	r, err := g.Add(m, func() {
+		if withdraw != nil {
+			withdraw(id)
+		}
+	})
+	if err != nil {
+		return nil, no(rdma.ErrRefused, err)
+	}
+	id = r.ID()
+	return r, nil
+}
+
+// Add registers any memory. Withdraw, if any, runs once when the region is closed.
 func (g *Registry) Add(m *rdma.Memory, withdraw func()) (*Region, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
