@@ -71,6 +71,7 @@ func refitOnce(ctx context.Context, o Options, transport string) (best *tracing.
 type refitBench struct {
 	transport  string
 	nbytes     int64 // of one trainer
+	unverified bool  // publish no digests
 	publishers []*refit.Publisher
 	receiver   *refit.Receiver
 	control    *messages.Control
@@ -128,6 +129,14 @@ func (b *refitBench) newTransport(incarnation string, serve bool) (rdma.Transpor
 	return tcp.New(cfg)
 }
 
+// grid is of tiles of rows, as trainers have them for what tensor parallelism cuts in rows.
+func (b *refitBench) grid(shape []int64) []int64 {
+	if b.unverified {
+		return nil
+	}
+	return tiles.ChooseGrid(shape, 2, tiles.Options{Rows: true})
+}
+
 // columns is the width of the benchmark's only tensor, in elements.
 const columns = 4096
 
@@ -136,7 +145,7 @@ func (b *refitBench) addPublisher(ctx context.Context, rank int) error {
 	shape := []int64{stageRanks * rows, columns}
 	l := &messages.Layout{
 		Rank: rank, Regions: []int64{b.nbytes}, Names: []string{"w"}, DTypes: []messages.DType{messages.BF16}, ShapeEnd: []uint32{2},
-		Shapes: shape, Grid: tiles.ChooseGrid(shape, 2, tiles.Options{}), Source: []uint32{0}, Region: []uint32{0}, Offset: []int64{0},
+		Shapes: shape, Grid: b.grid(shape), Source: []uint32{0}, Region: []uint32{0}, Offset: []int64{0},
 		Box: []int64{int64(rank) * rows, int64(rank+1) * rows, 0, columns},
 	}
 	incarnation := rdma.NewIncarnation()
@@ -144,11 +153,11 @@ func (b *refitBench) addPublisher(ctx context.Context, rank int) error {
 	if err != nil {
 		return err
 	}
-	b.closers = append(b.closers, t.Close)
 	slot, err := rdma.Alloc(b.nbytes, rdma.AllocOptions{})
 	if err != nil {
-		return err
+		return errors.Join(err, t.Close())
 	}
+	b.closers = append(b.closers, slot.Close, t.Close) // the slot last: a last answer may still be on its way
 	p, err := refit.NewPublisher(ctx, refit.PublisherConfig{
 		Model: "bench", Rank: rank, World: stageRanks, Job: "bench", Incarnation: incarnation, Control: b.control,
 		Transports: []rdma.Transport{t}, Slots: []*rdma.Memory{slot}, Layout: l,
@@ -157,7 +166,7 @@ func (b *refitBench) addPublisher(ctx context.Context, rank int) error {
 		return err
 	}
 	b.publishers = append(b.publishers, p)
-	b.closers = append(b.closers, slot.Close, p.Close)
+	b.closers = append(b.closers, p.Close)
 	return nil
 }
 
@@ -169,7 +178,7 @@ func (b *refitBench) addReceiver(root string) (err error) {
 	shape := []int64{stageRanks * b.nbytes / 2 / columns, columns}
 	b.closers = append(b.closers, t.Close)
 	b.receiver, err = refit.NewReceiver(refit.ReceiverConfig{
-		Name: "bench", Model: "bench", Control: b.control, Transports: []rdma.Transport{t}, ArenaRoot: root,
+		Name: "bench", Model: "bench", Control: b.control, Transports: []rdma.Transport{t}, ArenaRoot: root, ReadAll: true, // what changes is a byte
 		Dests: []plan.Dest{{
 			Params: []plan.Param{{Name: "w", DType: plan.BF16, Shape: shape}},
 			Copies: []plan.Copy{{Source: "w", Shape: shape, Stride: []int64{columns, 1}}},
