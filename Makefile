@@ -124,6 +124,10 @@ test-prometheus: ## a real Prometheus scrapes, and takes the alert rules and the
 test-jaeger: ## a real Jaeger, built once from its own module, is asked what the traces look like (half an hour, once)
 	GO=$(GO) scripts/test-jaeger.sh
 
+.PHONY: test-python-wire
+test-python-wire: ## publish.py and read.py, written from docs/wire.md alone, against the Go programs; in `make test` from then on
+	GO=$(GO) scripts/test-python-wire.sh
+
 .PHONY: test-python-arenas
 test-python-arenas: build ## arenas of foreign checkpoints, opened in Python and compared with torch (6 GB, once)
 	scripts/test-python-arenas.sh

@@ -3,16 +3,16 @@
     publish.py --nats nats://127.0.0.1:4222 --model org/tiny --job train-1 --rank 0 --world 2 --version 1 \
                --source model.embed.weight:F32:6,4 --source model.norm.weight:F32:4
 
-The sources' bytes are a pattern (element bytes i * 7 + version, modulo 256); each rank holds rows of dimension 0. It prints one line
-of JSON when the version is committed, holds it until standard input ends, then retires it and waits until no reader is left.
-
-Needs nats-py, msgpack, zstandard, xxhash. A real publisher puts the address of its registered memory into `endpoint()`.
+The sources' bytes are a pattern (byte i of a source is i * 7 + version, modulo 256); each rank serves rows of dimension 0 to readers
+of this host. It prints one line of JSON when the version is committed, holds it until standard input ends, then retires it and waits
+until no reader is left. Needs nats-py, msgpack, zstandard, xxhash.
 """
-import argparse, asyncio, base64, hashlib, json, os, re, socket, sys, time
+import argparse, asyncio, base64, hashlib, json, math, os, re, sys, time
 
 import msgpack, nats, xxhash, zstandard
 
 from columns import deltas, names, plain, tuples
+from memory import Memory, host_id
 
 DTYPES = {"BOOL": (1, 1), "U8": (2, 1), "I64": (8, 8), "F16": (10, 2), "BF16": (11, 2), "F32": (12, 4)}  # code, bytes
 CHUNK, INLINE = 512 << 10, 64 << 10
@@ -28,8 +28,7 @@ def squeeze(payload):
 
 
 def blob(payload, inline=True):
-    ref = {"digest": hashlib.sha256(payload).digest(), "nbytes": len(payload)}
-    return {**ref, "inline": payload} if inline and len(payload) <= INLINE else ref
+    return {"digest": hashlib.sha256(payload).digest(), "nbytes": len(payload), **({"inline": payload} if inline and len(payload) <= INLINE else {})}
 
 
 class Publisher:
@@ -106,9 +105,7 @@ class Publisher:
         for i, (_, dtype, shape) in enumerate(a.sources):
             rows = -(-shape[0] // a.world)
             lo, hi = min(shape[0], a.rank * rows), min(shape[0], (a.rank + 1) * rows)
-            row = DTYPES[dtype][1]
-            for d in shape[1:]:
-                row *= d
+            row = DTYPES[dtype][1] * math.prod(shape[1:])
             if lo == hi or row == 0:
                 continue
             shard = bytes((i * 7 + a.version) % 256 for i in range(lo * row, hi * row))
@@ -125,15 +122,17 @@ class Publisher:
             source=deltas(source), region=deltas([0] * len(source)), offset=deltas(offset), box=tuples(boxes),
         )), memory, digests
 
-    def endpoint(self, nbytes):
-        return pack("drydock.endpoint.v1", rank=self.a.rank, host=socket.gethostname(), incarnation=os.urandom(8).hex(), nregions=1,
-                    bases=(0x7F0000000000).to_bytes(8, "little"), nbytes=deltas([nbytes]), devices=[""], access=[])
+    def endpoint(self, contents):
+        incarnation = os.urandom(16).hex()
+        self.memory = m = Memory(contents, incarnation)
+        return pack("drydock.endpoint.v1", rank=self.a.rank, host=host_id(), incarnation=incarnation, nregions=1, bases=m.base.to_bytes(8, "little"),
+                    nbytes=deltas([m.nbytes]), devices=[""], access=[{"transport": "local", "agent": incarnation, "metadata": m.access()}])
 
     async def publish(self, run):
         a, key = self.a, f"{run}.{self.a.version}"
         layout, memory, digests = self.layout()
         tiles = pack("drydock.tiles.v1", ntiles=len(digests), digests=b"".join(d.to_bytes(8, "little") for d in digests))
-        refs = {"layout": blob(layout, inline=False), "endpoint": blob(self.endpoint(len(memory))), "tiles": blob(tiles)}
+        refs = {"layout": blob(layout, inline=False), "endpoint": blob(self.endpoint(memory)), "tiles": blob(tiles)}
         for i in range(0, len(layout), CHUNK):
             await self.put(f"{self.root}b.{run}.{refs['layout']['digest'].hex()}.{i // CHUNK}", layout[i:i + CHUNK], ttl="never")
         for i in range(0, len(tiles) if "inline" not in refs["tiles"] else 0, CHUNK):
@@ -173,14 +172,15 @@ class Publisher:
         bucket = f"refit_lease_{self.token}"
         while any(b"Nats-Marker-Reason" not in m[2] and b"KV-Operation" not in m[2] for m in await self.walk(f"$KV.{bucket}.{key}.*", f"KV_{bucket}")):
             await asyncio.sleep(0.25)
+        self.memory.withdraw()
         for subject in (f"{self.root}v.{key}.d.{a.rank}.>", f"{self.root}v.{key}.t.{a.rank}"):
             await self.ask(purge, json.dumps({"filter": subject}).encode())
 
 
 async def main():
     p = argparse.ArgumentParser()
-    for flag, kind in {"nats": str, "model": str, "job": str, "rank": int, "world": int, "version": int}.items():
-        p.add_argument("--" + flag, type=kind, required=True)
+    for flag in ("nats", "model", "job", "rank", "world", "version"):
+        p.add_argument("--" + flag, type=str if flag in ("nats", "model", "job") else int, required=True)
     p.add_argument("--source", action="append", required=True, help="name:dtype:dim,dim,…")
     a = p.parse_args()
     a.sources = [(n, d, [int(x) for x in s.split(",")]) for n, d, s in (s.rsplit(":", 2) for s in a.source)]
