@@ -61,7 +61,7 @@ func reader(t *testing.T, tr *testTrainer) (*refit.Receiver, *capturegen.Capture
 }
 
 // refitAndProve stages a version, all of its bytes verified, and compares what is served with the checkpoint.
-func refitAndProve(t *testing.T, tr *testTrainer, r *refit.Receiver, capture *capturegen.Capture, version uint64) {
+func refitAndProve(t *testing.T, tr *testTrainer, r *refit.Receiver, capture *capturegen.Capture, version uint64) refit.Stats {
 	t.Helper()
 	ctx := natstest.Context(t, patience)
 	s, err := r.Stage(ctx, tr.Publisher.Key(version))
@@ -84,9 +84,15 @@ func refitAndProve(t *testing.T, tr *testTrainer, r *refit.Receiver, capture *ca
 			t.Errorf("version %d, rank %d: %v", version, rank, err)
 		}
 	}
+	return s.Stats()
 }
 
-// TestReceiversGetTheSameBytesFromBlocks reads one version out of every served layout.
+// mostWire bounds what is read to bring and to verify slices, as a multiple of their bytes. To verify a slice by its whole
+// tensor takes the tensor-parallel size.
+const mostWire = 1.1
+
+// TestReceiversGetTheSameBytesFromBlocks reads one version out of every served layout, and has all of it verified without
+// reading much more than it: each slice by its own tiles.
 func TestReceiversGetTheSameBytesFromBlocks(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []served.Mode{served.Plain, served.Blocks, served.Auto} {
@@ -105,7 +111,10 @@ func TestReceiversGetTheSameBytesFromBlocks(t *testing.T) {
 				t.Fatal(err)
 			}
 			r, capture := reader(t, tr)
-			refitAndProve(t, tr, r, capture, 1)
+			got := refitAndProve(t, tr, r, capture, 1)
+			if got.Verified != got.Brought || float64(got.Wire) > mostWire*float64(got.Needed) {
+				t.Errorf("%d of %d bytes verified, %d read for %d needed", got.Verified, got.Brought, got.Wire, got.Needed)
+			}
 		})
 	}
 }
