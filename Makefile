@@ -150,6 +150,12 @@ bench-go: $(TOOLS)/benchstat ## the Go benchmarks that match BENCH (all), beside
 bench-plan: ## plan models of the size of Qwen3-30B-A3B and Kimi-K2, beside the reference planner's figures
 	$(GO) run ./internal/oracle bench-plan $(ARGS)
 
+# The first table is of one process and the second of three, since NIXL's own loop is Python's.
+.PHONY: bench-rdma
+bench-rdma: build nixl ## transports by turns with a plain copy, a raw loopback copy and NIXL's own Python loop; digests; served blocks
+	bin/refitctl bench rdma --no-save --nixl-lib="$${DRYDOCK_NIXL_LIB:-$$(ls $(CACHE)/nixl/*/.nixl_cu12.mesonpy.libs/libnixl_capi.so | tail -n 1)}" $(ARGS)
+	@scripts/nixl-python.sh -run PythonLoop || echo "not measured: NIXL's Python loop"
+
 .PHONY: bench-control
 bench-control: ## from the last rank's publish to all tables decoded, beside the server's own round trips
 	$(GO) test ./pkg/messages -run '^$$' -bench Assemble
