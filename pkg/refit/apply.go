@@ -36,7 +36,7 @@ func (r *Receiver) Apply(ctx context.Context, s *Staged) error {
 	}
 	r.arenas.Release(s.slot)
 	failure := &Failure{Class: classOf(err), Op: "apply", Model: r.cfg.Model, Key: s.key, Err: err}
-	r.finish(s, tracing.OutcomeFailed, failure)
+	r.finish(s, outcomeOf(failure.Class), failure)
 	r.noteFailure(failure)
 	return failure
 }
