@@ -119,6 +119,7 @@ type natsConfigCommand struct {
 	World     int      `help:"Number of trainer ranks." required:""`
 	Receivers []string `help:"Names of the receivers, as in their --name; NAME@ENGINE where it has an --engine-group." placeholder:"NAME"`
 	Keys      string   `help:"Folder of nkeys: <user>.nk holds a seed and is made where missing; a <user>.pub with a public key is taken instead." required:"" placeholder:"DIR"`
+	JWT       bool     `name:"jwt" help:"For a server in operator mode: write its operator and account, and <user>.creds beside the keys."`
 }
 
 // Help gives examples.
@@ -127,16 +128,23 @@ func (natsConfigCommand) Help() string {
 else. Users are publisher-<rank>, each receiver's name, and operator. Hand each its seed (--nats-nkey) and its own inbox
 (--nats-inbox-prefix _INBOX_<user>). An operator may not remove a model: that is for the account's administrator.
 
+With --jwt the same permissions become JWTs: the output is the operator's block with the account's JWT, and each user
+gets <user>.creds (--nats-creds), or <user>.jwt where it keeps its seed to itself (<user>.pub). The keys that sign lie
+beside them as nats.operator.nk, nats.account.nk and nats.system.nk: move them to where you keep such keys. An account
+that you have already takes the users' JWTs when its seed is put there as nats.account.nk; its own JWT is then yours to
+keep.
+
 Examples:
 
-    refitctl nats-config --model qwen3-30b --world 16 --receivers rollout-0,rollout-1 --keys ./keys > drydock.conf`
+    refitctl nats-config --model qwen3-30b --world 16 --receivers rollout-0,rollout-1 --keys ./keys > drydock.conf
+    refitctl nats-config --model qwen3-30b --world 16 --receivers rollout-0 --keys ./keys --jwt > operator.conf`
 }
 
 // Run writes the block; the seed files that were made are named on the log.
 func (c *natsConfigCommand) Run(log *slog.Logger, out io.Writer) error {
-	made, err := operator.NATSConfig(operator.Users{Model: c.Model, World: c.World, Receivers: c.Receivers, Keys: c.Keys}, out)
+	made, err := operator.NATSConfig(operator.Users{Model: c.Model, World: c.World, Receivers: c.Receivers, Keys: c.Keys, JWT: c.JWT}, out)
 	if len(made) > 0 {
-		log.Info("made nkey seeds: keep them secret", "count", len(made), "folder", c.Keys)
+		log.Info("made seeds and credentials: keep them secret", "count", len(made), "folder", c.Keys)
 	}
 	return err
 }

@@ -21,13 +21,15 @@ type Users struct {
 	World     int      // trainer ranks
 	Receivers []string // by name, or name@engine
 	Keys      string   // folder: NAME.nk holds a user's seed and is made where missing, unless NAME.pub holds its public key
+	JWT       bool     // write the operator, account and users of a server in operator mode, instead of nkey users
 }
 
 // maxUsers bounds what is generated.
 const maxUsers = 1 << 14
 
 // NATSConfig writes the accounts block of a nats-server's configuration that lets each user do what the protocol needs
-// of it and nothing else. It returns the seed files that it made.
+// of it and nothing else, or the operator's block and the users' credentials of a server that takes JWTs. It returns
+// the secret files that it made.
 func NATSConfig(u Users, out io.Writer) (made []string, err error) {
 	if u.World < 1 || u.World+len(u.Receivers) > maxUsers {
 		return nil, cli.WithCode(cli.ExitUsage, fmt.Errorf("%d ranks and %d receivers: expected at least one rank, and at most %d users", u.World, len(u.Receivers), maxUsers))
@@ -58,7 +60,13 @@ func NATSConfig(u Users, out io.Writer) (made []string, err error) {
 	if err := cfg.Validate(); err != nil {
 		return r.made, cli.WithCode(cli.ExitInput, err)
 	}
-	_, err = io.WriteString(out, cfg.String())
+	text := cfg.String()
+	if u.JWT {
+		if text, err = r.jwtConfig(u, cfg.Users()); err != nil {
+			return r.made, writeError(err)
+		}
+	}
+	_, err = io.WriteString(out, text)
 	return r.made, err
 }
 
@@ -117,15 +125,23 @@ func (r *ring) make(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(r.dir, name+".nk")
+	if err := r.secret(name+".nk", append(seed, '\n')); err != nil {
+		return "", err
+	}
+	return pair.PublicKey()
+}
+
+// secret writes a new file that only its owner may read.
+func (r *ring) secret(name string, content []byte) error {
+	path := filepath.Join(r.dir, name)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return "", err
+		return err
 	}
-	_, err = f.Write(append(seed, '\n'))
+	_, err = f.Write(content)
 	if err := errors.Join(err, f.Close()); err != nil {
-		return "", err
+		return err
 	}
 	r.made = append(r.made, path)
-	return pair.PublicKey()
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
 	"github.com/drydock-rl/drydock/internal/natsd"
@@ -278,7 +279,18 @@ func TestInitRefusesAnotherConfiguration(t *testing.T) {
 	if !errors.Is(err, messages.ErrConfig) {
 		t.Fatalf("got %v", err)
 	}
-	t.Log(err)
+	for _, want := range []string{"stream REFIT_org-tiny-moe-v2 exists", "max age is 168h0m0s, want 1h0m0s"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not say %q", err, want)
+		}
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := js.Stream(ctx, "REFIT_org-tiny-moe-v2"); err != nil || st.CachedInfo().Config.MaxAge != 7*24*time.Hour {
+		t.Errorf("the stream was changed: %v, %v", st, err)
+	}
 	other := memory()
 	other.Model = "nobody-initialised-this"
 	if _, err := messages.Open(ctx, nc, other); !errors.Is(err, messages.ErrNoStream) {

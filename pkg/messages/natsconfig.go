@@ -38,20 +38,39 @@ const OperatorName = "operator"
 // grants are the subjects that one user may use.
 type grants struct{ publish, subscribe []string }
 
+// User is one user with what it may do, for whoever writes permissions in another form
+// than a server's configuration, such as JWTs.
+type User struct {
+	Name      string // as in InboxPrefix
+	Key       string // public nkey
+	Publish   []string
+	Subscribe []string
+}
+
+// Users lists the users: ranks, receivers, operators.
+func (s ServerConfig) Users() []User {
+	var list []User
+	add := func(name, key string, g grants) { list = append(list, User{name, key, g.publish, g.subscribe}) }
+	for rank, key := range s.Publishers {
+		add(PublisherName(rank), key, s.publisher(rank))
+	}
+	for _, r := range s.Receivers {
+		add(r.Name, r.Key, s.receiver(r))
+	}
+	for _, key := range s.Operators {
+		add(OperatorName, key, s.operator())
+	}
+	return list
+}
+
 // String writes an accounts block.
 func (s ServerConfig) String() string {
 	var b strings.Builder
 	account := orDefault(s.Account, "DRYDOCK_"+s.Token)
 	fmt.Fprintf(&b, "# Permissions for model token %q. Generated: change the inputs, not this file.\n", s.Token)
 	fmt.Fprintf(&b, "accounts {\n  %s {\n    jetstream: enabled\n    users: [\n", account)
-	for rank, key := range s.Publishers {
-		s.user(&b, fmt.Sprintf("rank %d", rank), key, s.publisher(rank))
-	}
-	for _, r := range s.Receivers {
-		s.user(&b, "receiver "+r.Name, r.Key, s.receiver(r))
-	}
-	for _, key := range s.Operators {
-		s.user(&b, OperatorName, key, s.operator())
+	for _, u := range s.Users() {
+		u.write(&b)
 	}
 	b.WriteString("    ]\n  }\n}\n")
 	return b.String()
@@ -77,12 +96,12 @@ func (s ServerConfig) Validate() error {
 	return nil
 }
 
-func (s ServerConfig) user(b *strings.Builder, who, key string, g grants) {
-	fmt.Fprintf(b, "      { # %s\n        nkey: %s\n        permissions {\n", who, key)
+func (u *User) write(b *strings.Builder) {
+	fmt.Fprintf(b, "      { # %s\n        nkey: %s\n        permissions {\n", u.Name, u.Key)
 	for _, side := range []struct {
 		name     string
 		subjects []string
-	}{{"publish", g.publish}, {"subscribe", g.subscribe}} {
+	}{{"publish", u.Publish}, {"subscribe", u.Subscribe}} {
 		fmt.Fprintf(b, "          %s { allow: [\n", side.name)
 		for _, subject := range side.subjects {
 			fmt.Fprintf(b, "            %q\n", subject)
