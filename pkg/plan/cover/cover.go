@@ -192,6 +192,14 @@ func (c *checker) run(flip bool, lo, hi int64) {
 	c.plus, c.minus = append(c.plus, uint64(lo)), append(c.minus, uint64(hi))
 }
 
+// runs notes the ends of each run of a region.
+func (c *checker) runs(flip bool, r *Region) {
+	r.each(func(off int64) bool {
+		c.run(flip, off, off+r.Run)
+		return true
+	})
+}
+
 // strides notes a strided region. Columns that follow each other, as blocks of columns of one tensor do,
 // are taken as one region, which often is a single run.
 func (c *checker) strides(space int, flip bool, r *Region) {
@@ -245,6 +253,10 @@ func (c *checker) refine() {
 	c.plus, c.minus = c.plus[:plain], c.minus[:plain]
 	var dims [MaxDims + 1]dim
 	c.each(func(space int, flip bool, r *Region) {
+		if len(c.grids[space].pitch) == 0 {
+			c.runs(flip, r)
+			return
+		}
 		plus, minus := &c.plus, &c.minus
 		if flip {
 			plus, minus = minus, plus

@@ -93,12 +93,24 @@ func spell(spaces []Space, which []int, got Regions) (runs []run, ok bool) {
 
 // spell lists the region's runs, the last dimension fastest.
 func (r *Region) spell(space, id int, off int64, runs []run) ([]run, bool) {
-	var at [MaxDims]int64
-	for {
-		if len(runs) == maxRuns {
-			return nil, false
+	from, ok := r.Off, true
+	r.each(func(at int64) bool {
+		if ok = len(runs) < maxRuns; ok {
+			runs = append(runs, run{space, off + at - from, off + at - from + r.Run, id})
 		}
-		runs = append(runs, run{space, off, off + r.Run, id})
+		return ok
+	})
+	return runs, ok
+}
+
+// each yields where the region's runs begin, the last dimension fastest.
+func (r *Region) each(yield func(off int64) bool) {
+	var at [MaxDims]int64
+	off := r.Off
+	for {
+		if !yield(off) {
+			return
+		}
 		k := r.NDim - 1
 		for ; k >= 0; k-- {
 			off += r.Stride[k]
@@ -109,7 +121,7 @@ func (r *Region) spell(space, id int, off int64, runs []run) ([]run, bool) {
 			at[k] = 0
 		}
 		if k < 0 {
-			return runs, true
+			return
 		}
 	}
 }

@@ -11,21 +11,30 @@ type grid struct {
 	radix []int64  // largest digit + 1 of each pitch
 	unit  []uint64 // corner number per digit
 	base  uint64   // first corner number of the space
+
+	regions, runs int64 // that the space has, and that those are if spelled out
 }
 
 type dim struct{ n, stride int64 }
 
 // strides notes the strides of a region as candidates for pitches.
 func (g *grid) strides(r *Region) {
+	runs := int64(1)
 	for d := range r.NDim {
+		if runs < maxRuns {
+			runs *= r.N[d]
+		}
 		if s := r.Stride[d]; r.N[d] > 1 && !slices.Contains(g.pitch, s) && len(g.pitch) < 64 {
 			g.pitch = append(g.pitch, s)
 		}
 	}
+	g.regions++
+	g.runs += runs
 }
 
 // fix keeps the pitches that divide each other and lays out the corner numbers. It returns the first
-// number beyond them.
+// number beyond them. A grid whose boxes have more corners than their runs have ends is given up: its space
+// is checked run by run.
 func (g *grid) fix(nbytes int64, base uint64) uint64 {
 	slices.Sort(g.pitch)
 	chain := []int64{1}
@@ -36,6 +45,10 @@ func (g *grid) fix(nbytes int64, base uint64) uint64 {
 	}
 	slices.Reverse(chain)
 	n := len(chain)
+	if n > 20 || g.regions<<n >= 2*g.runs {
+		g.pitch = nil
+		return base
+	}
 	g.pitch, g.radix, g.unit, g.base = chain, make([]int64, n), make([]uint64, n), base
 	unit := uint64(1)
 	for i := n - 1; i >= 0; i-- {
