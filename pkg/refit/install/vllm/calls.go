@@ -9,10 +9,21 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/drydock-rl/drydock/pkg/refit/install/internal/rest"
 )
 
 // backend is how the server's configuration names ours.
 const backend = "drydock"
+
+// call makes one call. After one that nobody answered another server may answer the next.
+func (i *Installer) call(ctx context.Context, timeout time.Duration, method, path string, body, out any) error {
+	err := i.server.Call(ctx, timeout, method, path, body, out)
+	if rest.Silent(err) {
+		i.trusted = false
+	}
+	return err
+}
 
 // contact asks once what the server is. An engine without the back end must not be asked for more: the missing method
 // would raise in its workers, and with several ranks every later answer would go to the wrong call.
@@ -28,8 +39,7 @@ func (i *Installer) contact(ctx context.Context) error {
 		} `json:"vllm_config"`
 	}
 	err := i.call(ctx, i.cfg.ContactTimeout, http.MethodGet, "/server_info?config_format=json", nil, &info)
-	var c *callError
-	if errors.As(err, &c) && c.status == http.StatusNotFound {
+	if rest.Status(err) == http.StatusNotFound {
 		return fmt.Errorf("%w: it has no /server_info, so it runs without VLLM_SERVER_DEV_MODE=1", ErrNoBackend)
 	}
 	if err != nil {

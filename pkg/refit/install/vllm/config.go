@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
+
+	"github.com/drydock-rl/drydock/pkg/refit/install/internal/rest"
 )
 
 // Drain is what happens to requests that run when a version is installed.
@@ -41,14 +41,11 @@ type Config struct {
 }
 
 func (c *Config) validate() error {
-	u, err := url.Parse(c.URL)
+	base, err := rest.Base(c.URL)
 	if err != nil {
 		return err
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("URL %q: expected http://host:port", c.URL)
-	}
-	c.URL = strings.TrimRight(c.URL, "/")
+	c.URL = base
 	for _, d := range []struct {
 		value    *time.Duration
 		standard time.Duration
@@ -90,9 +87,10 @@ func (c *Config) setDefaults() error {
 
 // Installer is a refit.Installer for one vLLM server, whatever its tensor-parallel size. One installation runs at a time.
 type Installer struct {
-	cfg   Config
-	nonce string        // prefix of this installer's nonces
-	token chan struct{} // holds one while an installation runs
+	cfg    Config
+	server rest.Server
+	nonce  string        // prefix of this installer's nonces
+	token  chan struct{} // holds one while an installation runs
 
 	calls   uint64 // to workers so far
 	trusted bool   // /server_info has shown the back end, and no connection has failed since
@@ -103,5 +101,6 @@ func New(cfg Config) (*Installer, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("make vLLM installer: %w", err)
 	}
-	return &Installer{cfg: cfg, nonce: rand.Text()[:8], token: make(chan struct{}, 1)}, nil
+	server := rest.Server{URL: cfg.URL, APIKey: cfg.APIKey, Client: cfg.Client}
+	return &Installer{cfg: cfg, server: server, nonce: rand.Text()[:8], token: make(chan struct{}, 1)}, nil
 }

@@ -2,10 +2,9 @@ package vllm
 
 import (
 	"errors"
-	"fmt"
-	"net/http"
 
 	"github.com/drydock-rl/drydock/pkg/refit"
+	"github.com/drydock-rl/drydock/pkg/refit/install/internal/rest"
 )
 
 var (
@@ -23,34 +22,13 @@ var (
 	ErrConfused = errors.New("the engine mixes up the answers of its workers")
 )
 
-// callError is a call that did not end in the answer that was asked for.
-type callError struct {
-	call   string
-	status int    // HTTP; 0: no answer at all
-	text   string // of the answer
-	err    error  // of the connection
-}
-
-func (e *callError) Error() string {
-	if e.err != nil {
-		return fmt.Sprintf("%s: %v", e.call, e.err)
-	}
-	return fmt.Sprintf("%s: HTTP %d: %s", e.call, e.status, e.text)
-}
-
-func (e *callError) Unwrap() error { return e.err }
-
-// marked gives an error of an engine that is as it was before its class: where nobody answered, or only for an engine that
-// is gone, it is unreachable, and all else refused.
+// marked gives an error of an engine that is as it was before its class.
 func marked(err error) error {
-	var call *callError
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrPaused):
-		return refit.Unreachable(err)
-	case errors.As(err, &call) && (call.status == 0 || call.status >= http.StatusBadGateway):
+	case errors.Is(err, ErrPaused): // later it may not be
 		return refit.Unreachable(err)
 	}
-	return refit.Refused(err)
+	return rest.Marked(err)
 }

@@ -85,13 +85,12 @@ class Recorder(TorchDispatchMode):
         self._spoiled: dict[int, str] = {}  # storage of sources: by what
         self._computed: dict[int, Computed] = {}
         self.targets: dict[int, Target] = {}
+        self.elsewhere: set[int] = set()  # sources that went to tensors that are no parameters: buffers, for one
         self._numbers: dict[float, Chain] = {}  # stands for an element that the loader read as a number
         for i, t in enumerate(sources):
             self._know(t, Chain(i, ()))
-        for name, p in params.items():
-            if storage_of(p) not in self.targets:
-                self.targets[storage_of(p)] = Target(len(self.targets), p)
-            del name
+        for p in params.values():
+            self.targets.setdefault(storage_of(p), Target(len(self.targets), p))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -197,6 +196,7 @@ class Recorder(TorchDispatchMode):
             self._keep.append(t.untyped_storage())
             had = self._computed.get(s, Computed(()))
             sources = had.sources.union(*(self._sources(x) for x in others))
+            self.elsewhere |= sources
             self._computed[s] = Computed(tuple(dict.fromkeys([*had.by, _name(func)])), sources)
 
     def _write_param(self, func: Any, target: Target, t: torch.Tensor, args: Any) -> None:
@@ -255,8 +255,6 @@ class Recorder(TorchDispatchMode):
 
     def check(self) -> None:
         """Every number that stands for an element must have come to rest in a parameter."""
-        used = {id(w.what) for t in self.targets.values() for w in t.writes}
-        del used
         resting = {w.what.source for t in self.targets.values() for w in t.writes if isinstance(w.what, Chain)}
         for chain in self._numbers.values():
             if chain.source not in resting:
@@ -394,5 +392,6 @@ def case_of(recorder: Recorder, params: Mapping[str, torch.Tensor], nsources: in
             else:
                 case.fills.append(schema.Fill(*place, float(w.what)))  # type: ignore[arg-type]
     case.copies.sort(key=lambda c: (c.source, c.param, c.offset))
-    case.unread = [i for i in range(nsources) if i not in used]
+    case.unread = [i for i in range(nsources) if i not in used | recorder.elsewhere]
+    case.elsewhere = sorted(recorder.elsewhere - used)
     return case

@@ -72,6 +72,7 @@ class Case:
     fills: list[Fill] = field(default_factory=list)
     alias: dict[str, str] = field(default_factory=dict)
     unread: list[int] = field(default_factory=list)
+    elsewhere: list[int] = field(default_factory=list)  # sources that go to buffers alone; not in the file
 
 
 @dataclass
