@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drydock-rl/drydock/internal/cli"
+	"github.com/drydock-rl/drydock/internal/served"
 	"github.com/drydock-rl/drydock/internal/sidecar"
 	"github.com/drydock-rl/drydock/internal/tiles"
 	"github.com/drydock-rl/drydock/internal/wiring"
@@ -27,6 +28,8 @@ type serveCommand struct {
 	ArenaDir     string `help:"Folder in shared memory that the trainers see too. Default: /dev/shm/drydock-<uid>." placeholder:"DIR"`
 	Slots        int    `help:"Buffers of each rank that versions alternate between." default:"2"`
 	TileMinBytes int64  `help:"Smallest tile that gets a digest of its own. Finer tiles verify thinner slices. 0: 16 KiB." default:"0"`
+
+	ServedLayout string `help:"How shards lie in served memory: ${enum}. Blocks of columns make a tensor-parallel slice a few long runs, and cost the trainer's copy some of its speed; auto serves them if receivers that are there when a rank attaches take slices." default:"plain" enum:"plain,blocks,auto"`
 
 	CommitTimeout time.Duration `help:"Longest wait for the other ranks: to take the run, and to publish their part of a version, which is then ended by name." default:"10m"`
 	DrainTimeout  time.Duration `help:"Longest wait for the readers of a version whose buffer is needed again." default:"10m"`
@@ -67,10 +70,10 @@ func (c *serveCommand) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return cli.WithCode(cli.ExitCapacity, err)
 	}
 	p.Log.Info("serving", "socket", c.Socket, "api", sidecar.APIVersion)
-	served, stop := context.WithCancel(ctx)
+	serving, stop := context.WithCancel(ctx)
 	defer stop()
-	go c.leaveWhenIdle(served, s, stop, p.Log)
-	err = s.Serve(served, listener)
+	go c.leaveWhenIdle(serving, s, stop, p.Log)
+	err = s.Serve(serving, listener)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.LeaveTimeout)
 	defer cancel()
 	return errors.Join(err, coded(s.Close(last)))
@@ -83,6 +86,7 @@ func (c *serveCommand) config(p *wiring.Process) sidecar.Config {
 	}
 	return sidecar.Config{
 		Model: c.Model, Control: p.Control, ArenaRoot: root, Slots: c.Slots, Tiles: tiles.Options{MinBytes: c.TileMinBytes},
+		Served:        served.Mode(c.ServedLayout),
 		CommitTimeout: c.CommitTimeout, DrainTimeout: c.DrainTimeout, Grace: c.Grace, Idle: c.Idle,
 		Logger: p.Log, Metrics: p.Metrics, Tracer: p.Telemetry.TracerProvider.Tracer(tracing.Scope), Details: p.Telemetry.TracerProvider,
 		Transports: func(incarnation string) ([]rdma.Transport, func() error, error) {

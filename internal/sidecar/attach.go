@@ -2,8 +2,10 @@ package sidecar
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/drydock-rl/drydock/internal/served"
 	"github.com/drydock-rl/drydock/internal/tiles"
 )
 
@@ -15,7 +17,7 @@ func (s *Sidecar) attach(ctx context.Context, rank, pid int, req *AttachRequest,
 	if err := req.check(rank); err != nil {
 		return nil, err
 	}
-	g, err := s.geometry(rank, req, external)
+	g, err := s.geometry(ctx, rank, req, external)
 	if err != nil {
 		return nil, coded(err)
 	}
@@ -36,9 +38,19 @@ func (s *Sidecar) attach(ctx context.Context, rank, pid int, req *AttachRequest,
 	return &a.answer, nil
 }
 
-func (s *Sidecar) geometry(rank int, req *AttachRequest, external bool) (*geometry, error) {
+func (s *Sidecar) geometry(ctx context.Context, rank int, req *AttachRequest, external bool) (*geometry, error) {
 	if !external {
-		return lay(rank, req, s.cfg.Blocks, &s.cfg.Tiles)
+		var asked served.Asked
+		if s.cfg.Served == served.Auto {
+			statuses, err := s.cfg.Control.Statuses(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("ask what receivers take: %w", err)
+			}
+			asked = served.AskedBy(statuses)
+		}
+		o := s.cfg.Served.Options(asked)
+		o.Tiles = s.cfg.Tiles
+		return lay(rank, req, o, s.cfg.MaxBytes)
 	}
 	if err := req.Endpoint.check(); err != nil {
 		return nil, err

@@ -7,18 +7,14 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/drydock-rl/drydock/internal/served"
 	"github.com/drydock-rl/drydock/internal/tiles"
+
 	"github.com/drydock-rl/drydock/pkg/messages"
 )
 
 // pageBytes is what blocks begin at multiples of: a page, which engines and registrations like.
 const pageBytes = 4096
-
-// Blocks cuts a box of a tensor as readers like it; each block lies packed in a place of its own. elsize is in bytes.
-type Blocks func(shape []int64, box [][2]int64, elsize int64) [][][2]int64
-
-// whole leaves a box as it is.
-func whole(_ []int64, box [][2]int64, _ int64) [][][2]int64 { return [][][2]int64{box} }
 
 // geometry is a rank's layout and where each entry's bytes belong in it.
 type geometry struct {
@@ -32,36 +28,91 @@ type geometry struct {
 type builder struct {
 	layout  *messages.Layout
 	sources map[string]uint32
-	shards  map[uint32][]int // rows of each source
-	blocks  Blocks
-	tiles   *tiles.Options // nil: no digests
-	end     int64          // bytes of the region that are given away
+	end     int64 // bytes of the region that are given away
 }
 
-// lay finds a place for every entry in one region. Entries of one name are boxes of one tensor.
-func lay(rank int, req *AttachRequest, blocks Blocks, o *tiles.Options) (*geometry, error) {
-	b := newBuilder(rank, blocks, o)
-	g := &geometry{layout: b.layout}
+// lay finds a place for every entry in one region, and then cuts entries in the blocks that o asks for, each entry where
+// it lies. Entries of one name are boxes of one tensor. What needs more than most bytes is refused before anything that
+// grows with it is made.
+func lay(rank int, req *AttachRequest, o served.Options, most int64) (*geometry, error) {
+	b, g := newBuilder(rank), &geometry{}
 	for i := range req.Entries {
 		e := &req.Entries[i]
 		source, elsize, err := b.source(e)
 		if err != nil {
 			return nil, err
 		}
-		places, err := b.place(e, source, elsize)
-		if err != nil {
+		if err := b.place(e, source, elsize); err != nil {
 			return nil, err
 		}
-		g.places, g.source = append(g.places, places), append(g.source, source)
+		g.source = append(g.source, source)
+	}
+	if b.end > most {
+		return nil, refuse(NoMemory, "a slot of rank %d needs %d bytes, this host has %d for it", rank, b.end, most)
 	}
 	b.layout.Regions = []int64{max(pageBytes, b.end)} // a mapping can't be empty
+	if err := check(b.layout); err != nil {
+		return nil, err
+	}
+	cut, err := served.New(b.layout, o)
+	if err != nil {
+		return nil, err
+	}
+	g.places = blocks(b.layout, cut.Layout())
+	b.layout = clone(cut.Layout())
 	return g, b.finish(g, req.Groups)
+}
+
+// clone lets the columns grow without touching those of the original.
+func clone(l *messages.Layout) *messages.Layout {
+	c := *l
+	c.Names, c.DTypes, c.ShapeEnd, c.Shapes = slices.Clone(l.Names), slices.Clone(l.DTypes), slices.Clone(l.ShapeEnd), slices.Clone(l.Shapes)
+	return &c
+}
+
+// blocks lists what became of each shard of the plain layout: the blocks of one follow each other, and have all its bytes.
+func blocks(plain, cut *messages.Layout) [][]Block {
+	places := make([][]Block, len(plain.Source))
+	row, at, dim := 0, 0, 0
+	for k, s := range plain.Source {
+		n := plain.NDim(int(s))
+		for rest := nbytesOf(plain, int(s), plain.Box[2*dim:2*(dim+n)]); ; row++ {
+			box := cut.Box[2*at : 2*(at+n)]
+			b := Block{Offset: cut.Offset[row], Box: make([][2]int64, n)}
+			for d := range n {
+				b.Box[d] = [2]int64{box[2*d], box[2*d+1]}
+			}
+			places[k] = append(places[k], b)
+			at += n
+			if rest -= nbytesOf(cut, int(s), box); rest <= 0 {
+				row++
+				break
+			}
+		}
+		dim += n
+	}
+	return places
+}
+
+func nbytesOf(l *messages.Layout, source int, box []int64) int64 {
+	n := l.DTypes[source].Size()
+	for d := 0; d < len(box); d += 2 {
+		n *= box[d+1] - box[d]
+	}
+	return n
+}
+
+// check has the wire format's own checks look at a layout.
+func check(l *messages.Layout) error {
+	if _, err := messages.EncodeLayout(l); err != nil {
+		return fmt.Errorf("describe rank %d: %w", l.Rank, err)
+	}
+	return nil
 }
 
 // describe takes every entry where the client says that it lies.
 func describe(rank int, req *AttachRequest, o *tiles.Options) (*geometry, error) {
-	b := newBuilder(rank, whole, o)
-	g := &geometry{layout: b.layout}
+	b, g := newBuilder(rank), &geometry{}
 	for _, r := range req.Endpoint.Regions {
 		b.layout.Regions = append(b.layout.Regions, r.Nbytes)
 	}
@@ -77,6 +128,12 @@ func describe(rank int, req *AttachRequest, o *tiles.Options) (*geometry, error)
 		b.shard(source, e.Region, e.Offset, e.Box)
 		b.layout.Stride = append(b.layout.Stride, strides(e)...)
 		g.source = append(g.source, source)
+	}
+	if o != nil {
+		l := b.layout
+		for i, name := range l.Names {
+			l.Grid = append(l.Grid, served.Grid(name, l.Shape(i), l.DTypes[i].Size(), *o)...)
+		}
 	}
 	return g, b.finish(g, req.Groups)
 }
@@ -95,10 +152,8 @@ func strides(e *Entry) []int64 {
 	return out
 }
 
-func newBuilder(rank int, blocks Blocks, o *tiles.Options) *builder {
-	return &builder{
-		layout: &messages.Layout{Rank: rank}, sources: map[string]uint32{}, shards: map[uint32][]int{}, blocks: blocks, tiles: o,
-	}
+func newBuilder(rank int) *builder {
+	return &builder{layout: &messages.Layout{Rank: rank}, sources: map[string]uint32{}}
 }
 
 // source is the number of an entry's tensor, which is made at its first entry and must be the same at all others.
@@ -133,25 +188,18 @@ func (b *builder) add(name string, dtype messages.DType, shape []int64) uint32 {
 	l.Names, l.DTypes = append(l.Names, name), append(l.DTypes, dtype)
 	l.Shapes = append(l.Shapes, shape...)
 	l.ShapeEnd = append(l.ShapeEnd, uint32(len(l.Shapes)))
-	if b.tiles != nil {
-		l.Grid = append(l.Grid, tiles.ChooseGrid(shape, dtype.Size(), *b.tiles)...)
-	}
 	return source
 }
 
-// place gives each block of an entry the next free pages.
-func (b *builder) place(e *Entry, source uint32, elsize int64) ([]Block, error) {
-	var places []Block
-	for _, box := range b.blocks(e.Shape, e.Box, elsize) {
-		n, ok := boxBytes(box, elsize)
-		if !ok || n > maxArena-b.end {
-			return nil, refuse(LimitExceeded, "entry %q: the arena would be larger than %d bytes", e.Name, int64(maxArena))
-		}
-		b.shard(source, 0, b.end, box)
-		places = append(places, Block{Box: box, Offset: b.end})
-		b.end += (n + pageBytes - 1) / pageBytes * pageBytes
+// place gives an entry the next free pages.
+func (b *builder) place(e *Entry, source uint32, elsize int64) error {
+	n, ok := boxBytes(e.Box, elsize)
+	if !ok || n > maxArena-b.end {
+		return refuse(LimitExceeded, "entry %q: the arena would be larger than %d bytes", e.Name, int64(maxArena))
 	}
-	return places, nil
+	b.shard(source, 0, b.end, e.Box)
+	b.end += (n + pageBytes - 1) / pageBytes * pageBytes
+	return nil
 }
 
 // maxArena bounds a slot in bytes, far beyond any memory, so that sums can't overflow.
@@ -169,15 +217,15 @@ func boxBytes(box [][2]int64, elsize int64) (int64, bool) {
 
 func (b *builder) shard(source, region uint32, offset int64, box [][2]int64) {
 	l := b.layout
-	b.shards[source] = append(b.shards[source], len(l.Source))
 	l.Source, l.Region, l.Offset = append(l.Source, source), append(l.Region, region), append(l.Offset, offset)
 	for _, x := range box {
 		l.Box = append(l.Box, x[0], x[1])
 	}
 }
 
-// finish adds the groups and has the wire format's own checks look at the whole.
+// finish adds the groups, and digests the whole.
 func (b *builder) finish(g *geometry, groups []Group) error {
+	g.layout = b.layout
 	for _, group := range groups {
 		kind, ok := map[string]messages.GroupKind{"alias": messages.GroupAlias, "atomic": messages.GroupAtomic}[group.Kind]
 		if !ok {
@@ -200,27 +248,36 @@ func (b *builder) finish(g *geometry, groups []Group) error {
 	return nil
 }
 
-// alias gives other names of a tensor its shards, in the same place: a destination may ask for any of the names.
+// alias gives other names of a tensor its shards and tiles, in the same place: a destination may ask for any of the names.
 func (b *builder) alias(members []string) {
 	l := b.layout
 	lead, ok := b.sources[members[0]]
 	if !ok {
 		return // another rank holds it
 	}
-	dims := make([]int, len(l.Source)+1) // the first dimension of each row
+	n, rows := l.NDim(int(lead)), []int{}
+	dims := []int{} // the first dimension of each of rows
+	at := 0
 	for k, s := range l.Source {
-		dims[k+1] = dims[k] + l.NDim(int(s))
+		if s == lead {
+			rows, dims = append(rows, k), append(dims, at)
+		}
+		at += l.NDim(int(s))
 	}
 	for _, name := range members[1:] {
 		if _, there := b.sources[name]; there {
 			continue
 		}
+		first := int(l.ShapeEnd[lead]) - n
+		if l.Grid != nil {
+			l.Grid = append(slices.Clone(l.Grid), l.Grid[first:first+n]...)
+		}
 		source := b.add(name, l.DTypes[lead], slices.Clone(l.Shape(int(lead))))
-		for _, row := range b.shards[lead] {
+		for i, row := range rows {
 			l.Source, l.Region, l.Offset = append(l.Source, source), append(l.Region, l.Region[row]), append(l.Offset, l.Offset[row])
-			l.Box = append(l.Box, l.Box[2*dims[row]:2*dims[row+1]]...)
+			l.Box = append(l.Box, l.Box[2*dims[i]:2*(dims[i]+n)]...)
 			if l.Stride != nil {
-				l.Stride = append(l.Stride, l.Stride[dims[row]:dims[row+1]]...)
+				l.Stride = append(l.Stride, l.Stride[dims[i]:dims[i]+n]...)
 			}
 		}
 	}

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sys/unix"
 
+	"github.com/drydock-rl/drydock/internal/served"
 	"github.com/drydock-rl/drydock/internal/tiles"
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/rdma"
@@ -26,9 +28,10 @@ type Config struct {
 	Transports func(incarnation string) (ts []rdma.Transport, end func() error, err error) // makes those of one arena
 	ArenaRoot  string                                                                      // folder in shared memory
 
-	Slots  int           // of an arena; default 2
-	Tiles  tiles.Options // of digests
-	Blocks Blocks        // how boxes are laid out; default: each in one piece
+	Slots    int           // of an arena; default 2
+	Tiles    tiles.Options // of digests
+	MaxBytes int64         // of a slot; default the host's memory, shared by the slots
+	Served   served.Mode   // how boxes are laid out; default plain. Auto is decided when a rank attaches
 
 	CommitTimeout time.Duration // longest wait for the other ranks; default 10 min
 	DrainTimeout  time.Duration // longest wait for readers of memory that is needed again; default 10 min
@@ -61,8 +64,15 @@ func (c *Config) validate() error {
 			*d.of = d.value
 		}
 	}
-	if c.Blocks == nil {
-		c.Blocks = whole
+	if c.MaxBytes == 0 {
+		var info unix.Sysinfo_t
+		if err := unix.Sysinfo(&info); err != nil {
+			return fmt.Errorf("ask for the host's memory: %w", err)
+		}
+		c.MaxBytes = int64(info.Totalram) * int64(info.Unit) / int64(c.Slots)
+	}
+	if c.Served == "" {
+		c.Served = served.Plain
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
