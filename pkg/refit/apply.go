@@ -105,6 +105,9 @@ func (r *Receiver) install(ctx context.Context, s *Staged) (report Report, err e
 		report.Pause = time.Since(flip)
 	}
 	span.AddBytes(s.stats.Staged)
+	sizes := s.stats.sizes()
+	sizes.InstalledBytes = s.stats.Staged + s.stats.Kept
+	s.cycle.SetSizes(sizes)
 	r.mu.Lock()
 	r.serving, r.before, r.distrusted = s.key, s.cycle.SpanContext(), false
 	r.mu.Unlock()

@@ -65,7 +65,7 @@ func (r *Receiver) take(ctx context.Context, a messages.Announcement) error {
 	if a.Key == serving && !r.isDistrusted() || a.Rollback == nil && a.Key.Less(serving) {
 		return nil
 	}
-	staged, err := r.begin(a.Remote(ctx), &Staged{r: r, key: a.Key, order: a.Rollback})
+	staged, err := r.begin(a.Remote(ctx), &Staged{r: r, key: a.Key, order: a.Rollback, skips: a.Skipped})
 	if err != nil {
 		return err
 	}

@@ -36,8 +36,29 @@ func (p *Publisher) keepStatus(ctx context.Context) {
 			return
 		case <-renew.C:
 			p.putStatus(ctx)
+			p.countLeases(ctx)
 		}
 	}
+}
+
+// countLeases tells the metrics how many readers the slots' versions have.
+func (p *Publisher) countLeases(ctx context.Context) {
+	if p.cfg.Metrics == nil {
+		return
+	}
+	n := 0
+	for i := range p.cfg.Slots {
+		key := p.slot(i).Key
+		if key.IsZero() {
+			continue
+		}
+		holders, err := p.cfg.Control.Holders(ctx, key)
+		if err != nil {
+			return // the next look tells; an alert on a version that stays pinned is in no hurry
+		}
+		n += len(holders)
+	}
+	p.cfg.Metrics.Leases(p.cfg.Model, n)
 }
 
 // guardInterval is how often a publisher looks whether the server still has what it committed.

@@ -267,6 +267,7 @@ func (p *Publisher) publish(ctx context.Context, version uint64, change Change) 
 	if err != nil {
 		return nil, err
 	}
+	p.cfg.Metrics.Served(p.cfg.Model, key.Run, key.Version, time.Now())
 	p.setPublished(i, &publication)
 	p.setSlot(ctx, i, messages.Slot{Key: key, State: "committed"})
 	return m, nil

@@ -114,6 +114,8 @@ func (u *pull) withMemory(ctx context.Context, ring *ring, f func(*rdma.Memory) 
 	if err != nil {
 		return err
 	}
+	u.r.cfg.Metrics.Staging(u.r.cfg.Model, u.r.lent.Add(m.Len()))
+	defer func() { u.r.cfg.Metrics.Staging(u.r.cfg.Model, u.r.lent.Add(-m.Len())) }()
 	if err = f(m); u.isGivenUp(m) {
 		u.r.cfg.Logger.Error("staging memory quarantined: a transfer into it never ended", "bytes", m.Len(), "error", err)
 		ring.quarantine(m)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -25,7 +26,8 @@ type Receiver struct {
 	peers   *peers
 	health  *rdma.Health // of the source ranks, over versions
 	staging *ring
-	edges   *ring // for tiles that are read whole to verify a part
+	edges   *ring        // for tiles that are read whole to verify a part
+	lent    atomic.Int64 // bytes of both rings in use
 
 	staged  chan struct{} // holds a token while a version is being staged
 	applied chan struct{} // holds a token while a version is being applied
@@ -69,6 +71,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 		r.serving = messages.Key{Run: s.Holds().Run, Version: s.Holds().Version}
 	}
 	r.status = r.firstStatus()
+	r.countArenas()
 	return r, nil
 }
 

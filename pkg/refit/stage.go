@@ -30,6 +30,7 @@ type Staged struct {
 	cycle *tracing.Cycle
 	owner bool            // the cycle was started here, not by an outer caller
 	order *messages.Order // the operator's order to go back to this version; nil: forwards
+	skips []messages.Key  // older versions that were never staged, since this one came
 	stats Stats
 
 	mu   sync.Mutex
@@ -86,6 +87,9 @@ func (r *Receiver) begin(ctx context.Context, s *Staged) (*Staged, error) {
 	}
 	ctx, own := tracing.Start(r.joinTrace(ctx, s.key), r.cycleOptions(s.key))
 	s.owner, s.cycle = own != nil, tracing.FromContext(ctx)
+	if len(s.skips) > 0 {
+		s.cycle.Event(tracing.EventSkipped, tracing.AttrSkipped.String(keyList(s.skips)))
+	}
 	finished := false
 	defer func() { // also on a panic below
 		if !finished {
@@ -157,7 +161,8 @@ func (r *Receiver) stage(ctx context.Context, s *Staged) (err error) {
 	var lease *messages.Lease
 	defer func() { // also on a panic below: a lease renews itself for ever
 		if lease != nil {
-			r.giveBack(ctx, lease)
+			r.giveBack(ctx, s, lease)
+			phase.Event(tracing.EventLease, tracing.AttrLease.String(leaseEnd(err)))
 		}
 	}()
 	version, err := r.discover(ctx, s, &lease)
@@ -205,7 +210,7 @@ func (r *Receiver) discover(ctx context.Context, s *Staged, l **messages.Lease) 
 	if err != nil {
 		return nil, controlError("claim the version", err)
 	}
-	span.Event(tracing.EventLease)
+	span.Event(tracing.EventLease, tracing.AttrLease.String("acquired"))
 	r.cfg.Metrics.Leases(r.cfg.Model, 1)
 	if v, err = r.cfg.Control.Assemble(ctx, s.key); err != nil {
 		return nil, controlError("assemble the version", err)
@@ -256,8 +261,18 @@ func underLease(ctx context.Context, l *messages.Lease) (context.Context, contex
 	return ctx, func() { close(stop); cancel(nil) }
 }
 
+// leaseEnd says how a stage's lease ended: lost, if that is what ended the stage.
+func leaseEnd(err error) string {
+	if err != nil && classOf(err) == LeaseLost {
+		return "lost"
+	}
+	return "released"
+}
+
 // giveBack releases a lease, also when the caller's context has ended.
-func (r *Receiver) giveBack(ctx context.Context, l *messages.Lease) {
+func (r *Receiver) giveBack(ctx context.Context, s *Staged, l *messages.Lease) {
+	_, span := s.cycle.Stage(ctx, tracing.ControlDiscovery)
+	defer span.End(nil)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Stall)
 	defer cancel()
 	r.cfg.Metrics.Leases(r.cfg.Model, 0)
@@ -363,10 +378,7 @@ func (r *Receiver) pull(ctx context.Context, s *Staged, v *messages.Version, fou
 func (r *Receiver) seal(s *Staged, u *pull, lease *messages.Lease) error {
 	s.stats.Wire, s.stats.Retries = u.sums.wire.Load(), u.sums.retries.Load()
 	s.stats.Brought, s.stats.Verified = u.sums.brought.Load(), u.sums.verified.Load()
-	s.cycle.SetSizes(tracing.Sizes{
-		NeededBytes: s.stats.Needed, WireBytes: s.stats.Wire, VerifiedBytes: s.stats.Verified, StagedBytes: s.stats.Brought,
-		SavedBytes: s.stats.Saved,
-	})
+	s.cycle.SetSizes(s.stats.sizes())
 	if !lease.Valid() {
 		return as(LeaseLost, fmt.Errorf("%w while bytes were read", errLeaseLost))
 	}
@@ -375,6 +387,13 @@ func (r *Receiver) seal(s *Staged, u *pull, lease *messages.Lease) error {
 			s.stats.Verified, s.stats.Brought, 100*share, 100*r.cfg.VerifyFloor))
 	}
 	return r.arenas.Seal(s.slot, arena.Version{Model: r.cfg.Model, Run: s.key.Run, Version: s.key.Version})
+}
+
+// sizes are the record's byte counts of a version that is staged and not installed.
+func (s *Stats) sizes() tracing.Sizes {
+	return tracing.Sizes{
+		NeededBytes: s.Needed, WireBytes: s.Wire, VerifiedBytes: s.Verified, StagedBytes: s.Brought, SavedBytes: s.Saved,
+	}
 }
 
 // verifiedShare is the share of the bytes brought that were checked against a digest, 1 when there were none.

@@ -3,10 +3,24 @@ package refit
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/drydock-rl/drydock/pkg/messages"
 )
+
+// keyList writes versions as one text.
+func keyList(keys []messages.Key) string {
+	words := make([]string, 0, maxSkipped)
+	for i, k := range keys {
+		if i == maxSkipped {
+			words = append(words, "…")
+			break
+		}
+		words = append(words, k.String())
+	}
+	return strings.Join(words, " ")
+}
 
 // maxSkipped is how many skipped versions a status names.
 const maxSkipped = 32
@@ -32,9 +46,20 @@ func (r *Receiver) note(change func(*messages.Status)) {
 	r.mu.Lock()
 	change(&r.status)
 	r.mu.Unlock()
+	r.countArenas()
 	select {
 	case r.noted <- struct{}{}:
 	default:
+	}
+}
+
+// countArenas tells the metrics what the arenas are in use for.
+func (r *Receiver) countArenas() {
+	if r.cfg.Metrics == nil {
+		return
+	}
+	for state, u := range r.arenas.Usage() {
+		r.cfg.Metrics.Arenas(r.cfg.Model, state, u.Slots, u.Nbytes)
 	}
 }
 

@@ -21,8 +21,10 @@ const (
 	AttrTransport = attribute.Key("drydock.transport")
 	AttrSegments  = attribute.Key("drydock.segments") // count
 	AttrBytes     = attribute.Key("drydock.bytes")
-	AttrRetries   = attribute.Key("drydock.retries") // count
-	AttrBusy      = attribute.Key("drydock.busy_ms") // of a stage done in pieces: how long it worked
+	AttrRetries   = attribute.Key("drydock.retries")     // count
+	AttrBusy      = attribute.Key("drydock.busy_ms")     // of a stage done in pieces: how long it worked
+	AttrLease     = attribute.Key("drydock.lease.state") // acquired, released or lost
+	AttrSkipped   = attribute.Key("drydock.skipped")     // versions that were superseded before anybody looked at them
 
 	attrCount    = attribute.Key("drydock.aggregate.count")
 	attrErrors   = attribute.Key("drydock.aggregate.errors")
@@ -35,9 +37,9 @@ const (
 
 // Event names on spans.
 const (
-	EventRetry      = "drydock.retry"
-	EventBreaker    = "drydock.breaker"
-	EventLease      = "drydock.lease"
-	EventSuperseded = "drydock.superseded"
-	EventSkipped    = "drydock.skipped"
+	EventRetry      = "drydock.retry"      // a batch is read again; on wire_transfer
+	EventBreaker    = "drydock.breaker"    // a source is left alone, probed or read again; on wire_transfer
+	EventLease      = "drydock.lease"      // a lease was acquired (on control_discovery), released or lost (on the phase)
+	EventSuperseded = "drydock.superseded" // the cycle's version was overtaken, withdrawn or fenced; on the cycle
+	EventSkipped    = "drydock.skipped"    // older versions were never looked at; on the cycle
 )

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 )
@@ -88,6 +89,15 @@ func (c *Cycle) SpanContext() trace.SpanContext {
 		return trace.SpanContext{}
 	}
 	return c.span.SpanContext()
+}
+
+// Event notes a moment of the whole cycle, on its span: see the Event names.
+func (c *Cycle) Event(name string, attrs ...attribute.KeyValue) {
+	if c == nil {
+		return
+	}
+	own := append([]attribute.KeyValue(nil), attrs...)
+	c.span.AddEvent(name, trace.WithTimestamp(c.o.Now()), trace.WithAttributes(own...))
 }
 
 // NotApplicable says that this path has no such work, and why. A stage that
@@ -204,6 +214,9 @@ func (c *Cycle) Finish(outcome Outcome, err error) *Record {
 	c.record = c.build(now, outcome, err)
 	c.mu.Unlock()
 
+	if outcome == OutcomeSuperseded {
+		c.span.AddEvent(EventSuperseded, trace.WithTimestamp(now))
+	}
 	c.span.SetAttributes(AttrOutcome.String(string(outcome)))
 	if err != nil {
 		c.span.SetAttributes(attrErrType.String(errorType(err)))
