@@ -30,10 +30,17 @@ type anyModel struct {
 	Timeout time.Duration `help:"Longest wait for an answer of the servers." default:"10s"`
 }
 
+// operatorWait is the default of --nats-wait here: long enough for a server that restarts, and for somebody who has
+// mistyped its address not to wonder.
+const operatorWait = 3 * time.Second
+
 // connected runs do with a connection.
 func (m *model) connected(ctx context.Context, log *slog.Logger, do func(*nats.Conn) error) error {
 	if m.Timeout < time.Second {
 		return cli.WithCode(cli.ExitUsage, fmt.Errorf("--timeout %v: expected at least 1s", m.Timeout))
+	}
+	if m.NATSWait == 0 {
+		m.NATSWait = operatorWait
 	}
 	nc, err := m.Connect(ctx, "refitctl", log)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -26,10 +27,16 @@ type NATS struct {
 	NATSCert        string        `help:"PEM file of the client's certificate, with --nats-key." placeholder:"FILE"`
 	NATSKey         string        `help:"PEM file of the client's private key, with --nats-cert." placeholder:"FILE"`
 	NATSInboxPrefix string        `help:"Inbox prefix, where the server's permissions give each role its own." placeholder:"SUBJECT"`
-	NATSWait        time.Duration `help:"How long to keep trying when no server answers at start." default:"15s"`
+	NATSWait        time.Duration `help:"How long to keep trying when no server answers at start. Default: 15s; refitctl, which somebody waits for, 3s." default:"0s" placeholder:"TIME"`
 }
 
-// Connect dials, waiting for a server as long as NATSWait says.
+// serverWait is the default of NATSWait: a server that is started together with the program is there by then.
+const serverWait = 15 * time.Second
+
+// sayAfter is how long a wait for a server goes unmentioned.
+const sayAfter = time.Second
+
+// Connect dials, waiting for a server as long as NATSWait says. A wait that is not over at once is told to the log.
 func (n *NATS) Connect(ctx context.Context, name string, log *slog.Logger) (*nats.Conn, error) {
 	if err := checkURLs(n.NATS); err != nil {
 		return nil, cli.WithCode(cli.ExitUsage, err)
@@ -41,15 +48,23 @@ func (n *NATS) Connect(ctx context.Context, name string, log *slog.Logger) (*nat
 	cfg := messages.DialConfig{
 		Name: name, TLS: conf, CredsFile: n.NATSCreds, NKeyFile: n.NATSNkey, InboxPrefix: n.NATSInboxPrefix, Logger: log,
 	}
-	deadline := time.Now().Add(n.NATSWait)
+	wait := n.NATSWait
+	if wait == 0 {
+		wait = serverWait
+	}
+	began, said := time.Now(), false
 	for {
 		nc, err := messages.Dial(n.NATS, cfg)
 		if err == nil {
 			return nc, nil
 		}
-		if time.Now().After(deadline) {
+		if time.Since(began) > wait {
 			return nil, cli.WithCode(cli.ExitUnavailable, fmt.Errorf(
-				"%w (tried for %v; is a NATS server with JetStream running there? --nats names another)", err, n.NATSWait))
+				"%w (tried for %v; is a NATS server with JetStream running there? --nats names another)", err, wait))
+		}
+		if !said && time.Since(began) >= sayAfter {
+			log.Info("waiting for a NATS server", "url", redacted(n.NATS), "at most", wait)
+			said = true
 		}
 		select {
 		case <-time.After(200 * time.Millisecond):
@@ -59,15 +74,26 @@ func (n *NATS) Connect(ctx context.Context, name string, log *slog.Logger) (*nat
 	}
 }
 
+// redacted is a list of addresses without the passwords in them.
+func redacted(list string) string {
+	addresses := strings.Split(list, ",")
+	for i, a := range addresses {
+		if u, err := url.Parse(strings.TrimSpace(a)); err == nil {
+			addresses[i] = u.Redacted()
+		}
+	}
+	return strings.Join(addresses, ",")
+}
+
 // schemes are what the client can speak; an address without one is a nats:// address.
 var schemes = []string{"nats", "tls", "ws", "wss"}
 
 // checkURLs refuses what no server can answer to.
 func checkURLs(list string) error {
-	for _, url := range strings.Split(list, ",") {
-		scheme, _, found := strings.Cut(strings.TrimSpace(url), "://")
+	for _, address := range strings.Split(list, ",") {
+		scheme, _, found := strings.Cut(strings.TrimSpace(address), "://")
 		if found && !slices.Contains(schemes, scheme) {
-			return fmt.Errorf("--nats %s: expected nats://host:port, or one of the schemes %s", url, strings.Join(schemes, ", "))
+			return fmt.Errorf("--nats %s: expected nats://host:port, or one of the schemes %s", address, strings.Join(schemes, ", "))
 		}
 	}
 	return nil

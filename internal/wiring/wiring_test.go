@@ -55,6 +55,18 @@ func TestConnectGivesUpInTime(t *testing.T) {
 	fails(t, err, cli.ExitUnavailable, "127.0.0.1:1", "300ms", "--nats")
 }
 
+// Somebody who has mistyped an address learns within a second what the program does, without the password in it.
+func TestConnectSaysThatItWaits(t *testing.T) {
+	t.Parallel()
+	var said strings.Builder
+	n := NATS{NATS: "nats://me:secret@127.0.0.1:1", NATSWait: 1300 * time.Millisecond}
+	_, err := n.Connect(t.Context(), "test", slog.New(slog.NewTextHandler(&said, nil)))
+	fails(t, err, cli.ExitUnavailable, "1.3s")
+	if text := said.String(); strings.Count(text, "waiting for a NATS server") != 1 || !strings.Contains(text, "127.0.0.1:1") || strings.Contains(text, "secret") {
+		t.Errorf("said %q", text)
+	}
+}
+
 func TestConnectRefusesBadFiles(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty.pem")

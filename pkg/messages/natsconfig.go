@@ -41,6 +41,7 @@ type grants struct{ publish, subscribe []string }
 // User is one user with what it may do, for whoever writes permissions in another form
 // than a server's configuration, such as JWTs.
 type User struct {
+	Role      string // what it is, for people: "rank 0", "receiver rollout-0", "operator"
 	Name      string // as in InboxPrefix
 	Key       string // public nkey
 	Publish   []string
@@ -50,15 +51,15 @@ type User struct {
 // Users lists the users: ranks, receivers, operators.
 func (s ServerConfig) Users() []User {
 	var list []User
-	add := func(name, key string, g grants) { list = append(list, User{name, key, g.publish, g.subscribe}) }
+	add := func(role, name, key string, g grants) { list = append(list, User{role, name, key, g.publish, g.subscribe}) }
 	for rank, key := range s.Publishers {
-		add(PublisherName(rank), key, s.publisher(rank))
+		add(fmt.Sprintf("rank %d", rank), PublisherName(rank), key, s.publisher(rank))
 	}
 	for _, r := range s.Receivers {
-		add(r.Name, r.Key, s.receiver(r))
+		add("receiver "+r.Name, r.Name, r.Key, s.receiver(r))
 	}
 	for _, key := range s.Operators {
-		add(OperatorName, key, s.operator())
+		add(OperatorName, OperatorName, key, s.operator())
 	}
 	return list
 }
@@ -97,7 +98,7 @@ func (s ServerConfig) Validate() error {
 }
 
 func (u *User) write(b *strings.Builder) {
-	fmt.Fprintf(b, "      { # %s\n        nkey: %s\n        permissions {\n", u.Name, u.Key)
+	fmt.Fprintf(b, "      { # %s\n        nkey: %s\n        permissions {\n", u.Role, u.Key)
 	for _, side := range []struct {
 		name     string
 		subjects []string
