@@ -7,9 +7,14 @@ import (
 	"github.com/drydock-rl/drydock/pkg/plan/cover"
 )
 
-// prove checks the finished segments, scatters and fills of each destination: every byte of its parameters
-// exactly once. It goes through the same iterators as whoever performs the plan.
+// prove checks the finished plan: every byte of the parameters of every destination exactly once.
 func (p *Plan) prove(g *gatherer) error {
+	if err := p.eachReadOnce(); err != nil {
+		return err
+	}
+	if err := p.provenUses(); err != nil {
+		return err
+	}
 	var refused Refused
 	for i := range p.dests {
 		p.proveDest(i, g, &refused)
@@ -33,8 +38,8 @@ func (p *Plan) proveDest(dest int, g *gatherer, refused *Refused) {
 	case slices.ContainsFunc(d.Params, func(q Param) bool { return q.Padded }):
 		want = j.padded(d.regions(dest, g.fills, nil))
 	}
-	got := p.regions(dest)
-	wrong, stray := cover.Equal(j.spaces, want, got, p.writes())
+	got := p.planned(dest)
+	wrong, stray := cover.Equal(j.spaces, want, got, len(p.bases)+len(p.fills)+2*len(d.Params))
 	if stray >= 0 {
 		refused.add(&Fault{Err: ErrProof, Rank: d.Rank, Copy: -1, Detail: "a write leaves every parameter"})
 	}
@@ -189,7 +194,7 @@ func (p *Plan) writes() int {
 	}
 	for i := range p.insts {
 		t := p.templates[p.insts[i].tmpl]
-		n += len(t.segs) + len(t.scatters) + len(t.kept)
+		n += len(t.segs) + len(t.scatters)
 	}
 	return n
 }
@@ -197,7 +202,7 @@ func (p *Plan) writes() int {
 // fillID marks regions of fills, whose faults name no copy.
 const fillID = -2
 
-// regions yields where the plan writes into one destination, and what it keeps there.
+// regions yields where the segments and scatters of all batches write into one destination, and the fills.
 func (p *Plan) regions(dest int) cover.Regions {
 	return func(yield func(int, *cover.Region) bool) {
 		var r cover.Region
@@ -205,9 +210,6 @@ func (p *Plan) regions(dest int) cover.Regions {
 			if !p.batchRegions(i, dest, &r, yield) {
 				return
 			}
-		}
-		if !p.keptRegions(dest, &r, yield) {
-			return
 		}
 		for i := range p.fills {
 			if p.fills[i].Dest == dest && !yield(fillID, p.fills[i].region(&r)) {
@@ -245,31 +247,6 @@ func (p *Plan) batchRegions(i, dest int, r *cover.Region, yield func(int, *cover
 		return ok
 	})
 	return ok
-}
-
-// keptRegions yields what is kept in one destination, with the copy that would have written it as id.
-func (p *Plan) keptRegions(dest int, r *cover.Region, yield func(int, *cover.Region) bool) bool {
-	if p.o.Unchanged == nil {
-		return true
-	}
-	for i := range p.insts {
-		t := p.templates[p.insts[i].tmpl]
-		for k := range t.kept {
-			at := &t.kept[k]
-			b := &p.bases[p.insts[i].base+uint32(at.use)]
-			if int(b.dest) != dest {
-				continue
-			}
-			r.Off, r.Run, r.NDim = b.off+at.dst, at.run, len(at.dims)
-			for d := range at.dims {
-				r.N[d], r.Stride[d] = at.dims[d].n, at.dims[d].dst
-			}
-			if !yield(int(b.copy), r) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // region writes where the segment lands, as cover sees it. r is reused: there are millions.

@@ -14,7 +14,10 @@
 // made of the strides that its writes have; writes that don't fit the grid are cut until they do.
 package cover
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // MaxDims is the largest number of dimensions of a region.
 const MaxDims = 24
@@ -100,6 +103,7 @@ type checker struct {
 	pending     Region  // a strided region that the next one may go on; none if NDim is 0
 	pendingAt   int     // its space
 	strided     []int64 // records: space and flip, offset, run, number of dimensions, (n, stride) of each
+	from        int     // place in plus and minus where the regions being collected begin
 	last        [2]int  // the spaces of the regions before
 }
 
@@ -161,7 +165,7 @@ func (c *checker) space(off int64) int {
 // collect notes the ends of runs as corners, keeps strided regions for later, and stops at a region that
 // leaves its space.
 func (c *checker) collect(regions Regions, flip bool) (stray int) {
-	stray = -1
+	stray, c.from = -1, len(c.plus)
 	regions(func(id int, r *Region) bool {
 		r.settle()
 		end := r.Off + r.Run
@@ -176,7 +180,7 @@ func (c *checker) collect(regions Regions, flip bool) (stray int) {
 		case r.NDim > 0:
 			c.strides(i, flip, r)
 		default:
-			c.run(flip, r.Off, end)
+			c.run(i, flip, r.Off, end)
 		}
 		return true
 	})
@@ -184,18 +188,23 @@ func (c *checker) collect(regions Regions, flip bool) (stray int) {
 	return stray
 }
 
-// run notes the ends of a single run.
-func (c *checker) run(flip bool, lo, hi int64) {
+// run notes the ends of a single run. One that goes on where the last one of its space ended makes that longer.
+func (c *checker) run(space int, flip bool, lo, hi int64) {
+	ends, begins := &c.minus, &c.plus
 	if flip {
-		lo, hi = hi, lo
+		ends, begins = begins, ends
 	}
-	c.plus, c.minus = append(c.plus, uint64(lo)), append(c.minus, uint64(hi))
+	if n := len(*ends) - 1; n >= c.from && lo > c.spaces[space].Lo && (*ends)[n] == uint64(lo) {
+		(*ends)[n] = uint64(hi)
+		return
+	}
+	*begins, *ends = append(*begins, uint64(lo)), append(*ends, uint64(hi))
 }
 
 // runs notes the ends of each run of a region.
-func (c *checker) runs(flip bool, r *Region) {
+func (c *checker) runs(space int, flip bool, r *Region) {
 	r.each(func(off int64) bool {
-		c.run(flip, off, off+r.Run)
+		c.run(space, flip, off, off+r.Run)
 		return true
 	})
 }
@@ -223,7 +232,7 @@ func (c *checker) flush(flip bool) {
 	}
 	p.settle()
 	if p.NDim == 0 {
-		c.run(flip, p.Off, p.Off+p.Run)
+		c.run(c.pendingAt, flip, p.Off, p.Off+p.Run)
 	} else {
 		c.keep(c.pendingAt, flip, p)
 	}
@@ -251,10 +260,11 @@ func (c *checker) refine() {
 		plain++
 	}
 	c.plus, c.minus = c.plus[:plain], c.minus[:plain]
+	c.from = math.MaxInt // from here on wanted and got runs alternate
 	var dims [MaxDims + 1]dim
 	c.each(func(space int, flip bool, r *Region) {
 		if len(c.grids[space].pitch) == 0 {
-			c.runs(flip, r)
+			c.runs(space, flip, r)
 			return
 		}
 		plus, minus := &c.plus, &c.minus
