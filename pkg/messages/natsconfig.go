@@ -51,7 +51,9 @@ type User struct {
 // Users lists the users: ranks, receivers, operators.
 func (s ServerConfig) Users() []User {
 	var list []User
-	add := func(role, name, key string, g grants) { list = append(list, User{role, name, key, g.publish, g.subscribe}) }
+	add := func(role, name, key string, g grants) {
+		list = append(list, User{role, name, key, g.publish, g.subscribe})
+	}
 	for rank, key := range s.Publishers {
 		add(fmt.Sprintf("rank %d", rank), PublisherName(rank), key, s.publisher(rank))
 	}
