@@ -41,7 +41,7 @@ func (b *bench) register(name string, n int) (secs float64, err error) {
 		}
 		defer func() { err = errors.Join(err, mems[i].Close()) }()
 	}
-	secs, _, _, err = byTurns(1, func() error {
+	own, _, err := byTurns(1, func() error {
 		var regions []rdma.Region
 		for _, m := range mems {
 			r, err := t.Register(m)
@@ -57,7 +57,7 @@ func (b *bench) register(name string, n int) (secs float64, err error) {
 		}
 		return nil
 	}, nil)
-	return secs, err
+	return own.secs, err
 }
 
 // A column slice at tensor-parallel size 4 takes a quarter of each expert: four served blocks of a sixteenth.
@@ -91,12 +91,12 @@ func (b *bench) servedLayout(r *rig) error {
 		return func() error { return readAll(r.peers[:1], b.dst, s) }
 	}
 	from := fmt.Sprintf("%s: quarter of the columns of %d experts", r.name, n)
-	direct, other, _, err := byTurns(b.o.Times, read(&blocks), read(&plain))
+	own, other, err := byTurns(b.o.Times, read(&blocks), read(&plain))
 	if err != nil {
 		return err
 	}
-	b.extra(from+", served blocks", direct, "plain rows", other)
-	direct, other, _, err = byTurns(b.o.Times, func() error {
+	b.extra(from+", served blocks", own.secs, "plain rows", other.secs)
+	own, other, err = byTurns(b.o.Times, func() error {
 		if err := read(&staged)(); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (b *bench) servedLayout(r *rig) error {
 	if err != nil {
 		return err
 	}
-	b.extra(from+", served blocks by way of staging", direct, "plain rows", other)
+	b.extra(from+", served blocks by way of staging", own.secs, "plain rows", other.secs)
 	return nil
 }
 

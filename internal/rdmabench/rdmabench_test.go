@@ -22,7 +22,7 @@ func TestRunMeasuresWhatItIsAskedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	const shapes, baselines, transports = 4, 2, 4
-	if want := shapes*baselines + transports*shapes*(2+1); len(rep.Rows) != want || heard != want {
+	if want := shapes*baselines + transports*(shapes*(2+1)+1); len(rep.Rows) != want || heard != want {
 		t.Errorf("%d rows, %d heard of, want %d", len(rep.Rows), heard, want)
 	}
 	if len(rep.Costs) != transports+1 || len(rep.Missing) != 0 || len(rep.Extra) != 2+2*transports {

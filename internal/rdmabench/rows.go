@@ -33,16 +33,25 @@ func (b *bench) row(r Row, s *rdma.Segment, f func() error) error {
 	if r.Transport != rdma.CopyCost && r.Transport != rawName {
 		other = b.baseline(base, s)
 	}
-	secs, against, cpu, err := byTurns(b.o.Times, f, other)
+	own, others, err := byTurns(b.o.Times, f, other)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	r.Seconds, r.CPU, r.Nbytes, r.Runs = secs, cpu, s.Nbytes(), s.Runs()
+	r.Nbytes, r.Runs = s.Nbytes(), s.Runs()
+	r.fill(own, others)
 	if other != nil {
-		r.Against, r.Share = base, against/secs
+		r.Against = base
 	}
 	b.add(r)
 	return nil
+}
+
+// fill takes over what was measured.
+func (r *Row) fill(own, others cost) {
+	r.Seconds, r.CPU = own.secs, own.cpu
+	if others.secs > 0 {
+		r.Share, r.ShareCPU = others.secs/own.secs, others.cpu/own.cpu
+	}
 }
 
 func (b *bench) add(r Row) {
@@ -52,31 +61,40 @@ func (b *bench) add(r Row) {
 	}
 }
 
-// byTurns runs f and other, which may be nil, once each to warm up and then n times by turns. It gives the fastest of
-// each: on a shared machine that says most about the code. The processor time of f is the mean.
-func byTurns(n int, f, other func() error) (secs, against, cpu float64, err error) {
-	best, bestOther := time.Duration(1<<63-1), time.Duration(1<<63-1)
-	var used time.Duration
+// cost is the least that any of several runs took: on a shared machine the least says most about the code.
+type cost struct {
+	secs float64
+	cpu  float64 // seconds of processor time, of all threads
+}
+
+// measured runs f once.
+func (c *cost) measured(f func() error, warm bool) error {
+	if f == nil {
+		return nil
+	}
+	used, start := processorTime(), time.Now()
+	if err := f(); err != nil || warm {
+		return err
+	}
+	secs, cpu := time.Since(start).Seconds(), (processorTime() - used).Seconds()
+	if c.secs == 0 {
+		*c = cost{secs, cpu}
+	}
+	c.secs, c.cpu = min(c.secs, secs), min(c.cpu, cpu)
+	return nil
+}
+
+// byTurns runs f and other, which may be nil, once each to warm up and then n times by turns.
+func byTurns(n int, f, other func() error) (own, others cost, err error) {
 	for i := range n + 1 {
-		if other != nil {
-			start := time.Now()
-			if err := other(); err != nil {
-				return 0, 0, 0, err
-			}
-			if i > 0 {
-				bestOther = min(bestOther, time.Since(start))
-			}
+		if err := others.measured(other, i == 0); err != nil {
+			return own, others, err
 		}
-		before, start := processorTime(), time.Now()
-		if err := f(); err != nil {
-			return 0, 0, 0, err
-		}
-		if i > 0 {
-			best = min(best, time.Since(start))
-			used += processorTime() - before
+		if err := own.measured(f, i == 0); err != nil {
+			return own, others, err
 		}
 	}
-	return best.Seconds(), bestOther.Seconds(), used.Seconds() / float64(n), nil
+	return own, others, nil
 }
 
 // processorTime is what all threads of this process have used.

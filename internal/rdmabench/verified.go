@@ -22,11 +22,20 @@ const (
 	expertBytes = expertRows * expertCols * 2
 )
 
-// verified compares a read whose tiles are digested as soon as a batch has come with the same batches read alone.
+// verified compares a read whose tiles are digested as soon as a batch has come with the same batches read alone: with the
+// tiles of what readers slice by columns and, for whole reads, of what they slice by rows.
 func (b *bench) verified(r *rig, s *shape) error {
+	err := b.verifiedBy(r, s, "", tiles.Options{})
+	if err == nil && s.seg.Runs() == 1 {
+		err = b.verifiedBy(r, s, ", row tiles", tiles.Options{Rows: true})
+	}
+	return err
+}
+
+func (b *bench) verifiedBy(r *rig, s *shape, kind string, o tiles.Options) error {
 	batches := cutInBatches(&s.seg)
-	grid := tiles.ChooseGrid([]int64{expertRows, expertCols}, 2, tiles.Options{})
-	with, without, cpu, err := byTurns(b.o.Times,
+	grid := tiles.ChooseGrid([]int64{expertRows, expertCols}, 2, o)
+	with, without, err := byTurns(b.o.Times,
 		func() error {
 			return inLanes(r.peers[0], b.dst, batches, func(x *rdma.Segment) error { return digest(b.dst.Bytes(), x, grid) })
 		},
@@ -34,10 +43,11 @@ func (b *bench) verified(r *rig, s *shape) error {
 	if err != nil {
 		return fmt.Errorf("%s, %s, digests: %w", r.name, s.name, err)
 	}
-	b.add(Row{
-		Transport: r.name, Shape: s.name, Sources: 1, Digests: true, Nbytes: s.seg.Nbytes(), Runs: s.seg.Runs(),
-		Seconds: with, CPU: cpu, Against: withoutDigests, Share: without / with,
-	})
+	row := Row{
+		Transport: r.name, Shape: s.name + kind, Sources: 1, Digests: true, Nbytes: s.seg.Nbytes(), Runs: s.seg.Runs(), Against: withoutDigests,
+	}
+	row.fill(with, without)
+	b.add(row)
 	return nil
 }
 
