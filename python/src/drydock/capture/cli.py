@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import pathlib
 import sys
@@ -37,7 +38,10 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         epilog="Exit status: 0; 1 on failure; 2 on a wrong command line; 3 when parameters are excluded, because the loader "
         "computes them: the file is written, and such a model can't be refit by copies.",
     )
-    p.add_argument("engine", choices=["vllm"])
+    p.add_argument(
+        "engine", choices=["vllm", "checkpoint"],
+        help="whose loaders; checkpoint: nobody's, an arena that is the checkpoint, for engines that read folders of such files",
+    )  # fmt: skip
     p.add_argument("--model", type=pathlib.Path, required=True, metavar="DIR", help="folder with config.json, and weights if there are any")
     p.add_argument("--tp", type=int, default=1, metavar="N", help="tensor-parallel size (1)")
     p.add_argument("--ep", action="store_true", help="expert parallel over the same ranks")
@@ -47,6 +51,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     a = p.parse_args(argv)
     if a.tp < 1:
         p.error(f"--tp {a.tp}: at least 1")
+    if a.engine == "checkpoint" and (a.tp > 1 or a.ep or not a.out):
+        p.error("checkpoint: one rank, and --out is needed")
     if not (a.model / "config.json").is_file():
         p.error(f"--model {a.model}: there is no config.json")
     return a
@@ -58,6 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is to be fetched
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
+        if a.engine == "checkpoint":
+            capture = whole(checkpoint.sources(a.model), a.model.resolve().name)
+            write(a.out, schema.encode(capture))
+            return report(capture, a.out)
         path, capture = obtain(a.model, a.tp, a.ep, a.cache or default_cache(), a.fresh)
     except Exception as e:
         print(f"drydock-capture: {type(e).__name__}: {e}", file=sys.stderr)
@@ -65,6 +75,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if a.out:
         write(a.out, path.read_bytes())
     return report(capture, a.out or path)
+
+
+def whole(sources: list[schema.Source], family: str) -> schema.Capture:
+    """A capture that brings every source as it is: SGLang loads folders of checkpoint files, and shards by itself."""
+    case = schema.Case("none", 1, 0, False)
+    for i, s in enumerate(sources):
+        case.params.append(schema.Param(s.name, s.dtype, s.shape))
+        stride = [math.prod(s.shape[d + 1 :]) for d in range(len(s.shape))]
+        case.copies.append(schema.Copy(i, [], i, 0, s.shape, stride))
+    return schema.Capture("none", family, "", {}, sources, [case])
 
 
 def obtain(model: pathlib.Path, tp: int, ep: bool, cache: pathlib.Path, fresh: bool = False) -> tuple[pathlib.Path, schema.Capture]:

@@ -85,7 +85,7 @@ def case(config: Any, sources: list[schema.Source], tp: int, rank: int, ep: bool
         tensors = [(s.name, torch.empty(s.shape, dtype=TORCH_TYPES[s.dtype], device=device)) for s in sources]
         found, now = recorder.record(tensors, _params(model), model.load_weights, lambda: _params(model).items())
         out = recorder.case_of(found, now, len(sources), DTYPE_NAMES)
-    out.arch, out.tp, out.rank, out.ep = type(model).__name__, tp, rank, ep
+    out.arch, out.tp, out.rank, out.ep = config.model_config.architecture, tp, rank, ep
     return out
 
 
