@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestVerdicts judges the planner by the small sets of testdata, and by the whole of ../shared where it is.
+// TestVerdicts judges the planner by the small sets of testdata, and by the whole of ../shared where it is. Files named
+// torch2.13 are random: op-chains with every form of argument, illegal ones among them, run by torch itself.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ command, here, shared string }{
