@@ -98,6 +98,10 @@ cover: ## test coverage by package, and .cache/cover.html
 sim: ## random schedules of the protocol's machines against a store that loses, delays and lies (SCHEDULES=100000)
 	$(GO) test ./pkg/messages/internal/simulator -run RandomSchedules -schedules $(or $(SCHEDULES),100000) -timeout 2h
 
+.PHONY: tilings
+tilings: ## the planner on random tilings, whole and partial, against copying element by element (CASES=100000)
+	$(GO) test ./pkg/plan -run 'Dense|Partial$$' -plan.cases=$(or $(CASES),100000) -timeout 2h
+
 .PHONY: chaos
 chaos: ## kill, partition and restart real servers under refits (CHAOS=5m)
 	$(GO) test ./pkg/messages -run 'Chaos|Flat' -chaos $(or $(CHAOS),5m) -timeout 2h
