@@ -536,6 +536,30 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// TestCapture: the engine is asked until its capture is ready.
+func TestCapture(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 2)
+	b.e.Captures = []map[string]any{{"capture": "running"}, {"capture": "ready", "file": "/c/x.json.gz"}}
+	if path, err := b.inst.Capture(bounded(t)); err != nil || path != "/c/x.json.gz" {
+		t.Errorf("got %q, %v", path, err)
+	}
+	b.e.Captures = []map[string]any{{"capture": "failed", "error": "no such class"}}
+	if _, err := b.inst.Capture(bounded(t)); err == nil || !strings.Contains(err.Error(), "no such class") {
+		t.Errorf("got %v", err)
+	}
+	b.e.Captures = nil
+	if _, err := b.inst.Capture(bounded(t)); !errors.Is(err, vllm.ErrConfused) {
+		t.Errorf("got %v", err)
+	}
+	b.e.Captures = []map[string]any{{"capture": "running"}}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := b.inst.Capture(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestConfigRefused(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []vllm.Config{

@@ -3,6 +3,7 @@ package vllmtest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 )
 
@@ -121,20 +122,36 @@ type initInfo struct {
 // rpc calls a method of the workers.
 func (e *Engine) rpc(method string, kwargs map[string]string) (int, any) {
 	do, ok := map[string]func(*Rank){
-		"drydock_status": func(*Rank) {},
-		"drydock_abort":  (*Rank).abort,
-		"drydock_undo":   func(r *Rank) { r.undo(kwargs["label"]) },
-		"drydock_done":   func(r *Rank) { r.inHand = "" },
+		"drydock_status":  func(*Rank) {},
+		"drydock_abort":   (*Rank).abort,
+		"drydock_undo":    func(r *Rank) { r.undo(kwargs["label"]) },
+		"drydock_done":    func(r *Rank) { r.inHand = "" },
+		"drydock_capture": func(*Rank) {},
 	}[method]
 	values, err := e.collective(method, func(r *Rank) (any, error) {
 		if !ok || e.Backend != "drydock" {
 			return nil, fmt.Errorf("'Worker' object has no attribute '%s'", method)
 		}
 		do(r)
-		return r.status(kwargs["nonce"], len(e.ranks)), nil
+		status := r.status(kwargs["nonce"], len(e.ranks))
+		if method == "drydock_capture" && r.rank == 0 {
+			e.capture(status)
+		}
+		return status, nil
 	})
 	if err != nil {
 		return failed(err)
 	}
 	return http.StatusOK, object{"results": values}
+}
+
+// capture answers one of Captures after the other; the last one again and again.
+func (e *Engine) capture(status object) {
+	if len(e.Captures) == 0 {
+		return
+	}
+	maps.Copy(status, e.Captures[0])
+	if len(e.Captures) > 1 {
+		e.Captures = e.Captures[1:]
+	}
 }

@@ -19,6 +19,8 @@ type Engine struct {
 	Dev     bool   // dev mode: else most calls don't exist
 	DP      int    // data parallel replicas that don't answer collective calls; 0: none
 
+	Captures []map[string]any // what the first rank answers to drydock_capture, one call after the other
+
 	mu      sync.Mutex
 	ranks   []*Rank
 	queues  [][]answer // of each rank: what it answered and nobody took

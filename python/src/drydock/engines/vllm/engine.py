@@ -19,6 +19,7 @@ from drydock.engines import arenafile, joined, session
 from drydock.engines.arenafile import ArenaError, TensorType
 from drydock.engines.session import Announcement, Session
 from drydock.engines.vllm import layout, window, worker
+from drydock.engines.vllm.capturing import Capturing
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class DrydockEngine(WeightTransferEngine[Init, Update]):
         super().__init__(config, vllm_config, device, model)
         self.session = Session()
         self._want: dict[str, TensorType] | None = None
+        self._capturing: Capturing | None = None
         worker.mix_in()
 
     # Called by vLLM. None of these may raise: see the package's text.
@@ -115,6 +117,15 @@ class DrydockEngine(WeightTransferEngine[Init, Update]):
             s.error = f"can't go back from {label}: {session.describe(e)}"
         else:
             s.went_back()
+
+    def capturing(self) -> Capturing:
+        """The capture of this server's model."""
+        if self._capturing is None:
+            parallel = self.parallel_config
+            self._capturing = Capturing(
+                self._default_model_config.model, parallel.tensor_parallel_size, parallel.enable_expert_parallel
+            )
+        return self._capturing
 
     def wanted(self) -> dict[str, TensorType]:
         """Names, types and shapes of this rank's parameters. Constant as long as the model lives."""

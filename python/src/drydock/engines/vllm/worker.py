@@ -49,6 +49,16 @@ class DrydockWorker:
             answer["error"] = f"{type(e).__name__}: {e}"
         return answer
 
+    def drydock_capture(self, nonce: str = "") -> dict[str, Any]:
+        """Which file holds the capture of this model; the first rank makes it where there is none. Ask until it is ready."""
+        answer = self.drydock_status(nonce)
+        try:
+            if self.rank == 0:  # type: ignore[attr-defined]
+                answer.update(self.weight_transfer_engine.capturing().ask())  # type: ignore[attr-defined]
+        except Exception as e:
+            answer.update({"capture": "failed", "error": f"{type(e).__name__}: {e}"})
+        return answer
+
     def _drydock_do(self, nonce: str, act: Any) -> dict[str, Any]:
         try:
             from vllm.config import set_current_vllm_config
