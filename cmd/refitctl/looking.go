@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 
+	"github.com/drydock-rl/drydock/internal/cli"
 	"github.com/drydock-rl/drydock/internal/doctor"
 	"github.com/drydock-rl/drydock/internal/operator"
+	"github.com/drydock-rl/drydock/internal/wiring"
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/rdma/nixl"
 )
@@ -31,7 +34,7 @@ Examples:
 
 // Run examines.
 func (c *doctorCommand) Run(ctx context.Context, out io.Writer) error {
-	d := operator.Diagnose(ctx, doctor.Options{Listen: c.Listen, Nixl: nixl.Config{Library: c.NixlLib}})
+	d := operator.Diagnose(ctx, doctor.Options{Listen: c.Listen, Costs: wiring.CostsFile(), Nixl: nixl.Config{Library: c.NixlLib}})
 	if err := operator.Show(out, d, c.JSON); err != nil {
 		return err
 	}
@@ -40,23 +43,38 @@ func (c *doctorCommand) Run(ctx context.Context, out io.Writer) error {
 
 // traceCommand draws a version's trace.
 type traceCommand struct {
-	model
-	Version   string `arg:"" help:"V, RUN.V or latest."`
-	Collector string `help:"HTTP address of the collector that keeps the spans." required:"" placeholder:"URL"`
+	anyModel
+	Version   string   `arg:"" help:"V, RUN.V or latest."`
+	Dir       []string `help:"Folder of trace files, the --trace-dir of publishers and receivers; several for several hosts. No server is asked." placeholder:"DIR"`
+	Collector string   `help:"HTTP address of the collector that keeps the spans. Needs --model." placeholder:"URL"`
 }
 
 // Help gives examples.
 func (traceCommand) Help() string {
-	return `The collector is the small one that refitctl demo runs; demo --keep prints its address.
+	return `Processes that were started with --trace-dir keep what they recorded in files. The tree is drawn over all files of all
+folders, so those of other hosts are copied beside and named too. No message server and no collector is needed.
+
+The collector is the small one that refitctl demo runs; demo --keep prints its address.
 
 Examples:
 
+    refitctl trace latest --dir /var/lib/drydock/traces
+    refitctl trace 3.42 --dir traces/host-a --dir traces/host-b
     refitctl trace latest --model demo --nats nats://127.0.0.1:4222 --collector http://127.0.0.1:40001`
 }
 
 // Run draws.
 func (c *traceCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer) error {
-	return c.opened(ctx, log, func(control *messages.Control) error {
+	switch {
+	case len(c.Dir) > 0 && c.Collector != "":
+		return cli.WithCode(cli.ExitUsage, errors.New("--dir and --collector: expected one of them"))
+	case len(c.Dir) > 0:
+		return operator.DrawFiles(c.Dir, c.Model, c.Version, out)
+	case c.Collector == "" || c.Model == "":
+		return cli.WithCode(cli.ExitUsage, errors.New("expected --dir, or --collector and --model"))
+	}
+	m := model(c.anyModel)
+	return m.opened(ctx, log, func(control *messages.Control) error {
 		k, err := operator.FindKey(ctx, control, c.Version)
 		if err != nil {
 			return err

@@ -72,3 +72,60 @@ func TestTraceOfAnOlderRun(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// keep records a span of a version in a folder, as a process does that was started with --trace-dir.
+func keep(t *testing.T, dir, model string, run, version uint64) {
+	t.Helper()
+	e, err := tracesink.Exporter(t.Context(), tracesink.FilesConfig{Dir: dir, Service: "drydock-receiver", Instance: "host"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(e))
+	ctx := tracing.JoinVersion(t.Context(), [16]byte{byte(run)}, version)
+	_, c := tracing.Start(ctx, tracing.CycleOptions{Model: model, Run: run, Version: version, Tracer: provider.Tracer("test")})
+	c.Finish(tracing.OutcomeApplied, nil)
+	if err := provider.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTraceOutOfFolders finds versions by what spans say of them, with no server to ask.
+func TestTraceOutOfFolders(t *testing.T) {
+	t.Parallel()
+	a, b := t.TempDir(), t.TempDir()
+	keep(t, a, "q", 1, 7)
+	keep(t, a, "q", 2, 3)
+	keep(t, b, "q", 2, 3) // another host, the same version
+	for _, c := range []struct {
+		version, says string
+		spans         int
+	}{{"7", "q, run 1, version 7", 1}, {"3", "q, run 2, version 3", 2}, {"2.3", "q, run 2, version 3", 2}, {Latest, "q, run 2, version 3", 2}} {
+		var out bytes.Buffer
+		if err := DrawFiles([]string{a, b}, "", c.version, &out); err != nil || !strings.Contains(out.String(), c.says) || strings.Count(out.String(), "\nrefit")+strings.Count(out.String(), "─ refit") == 0 {
+			t.Errorf("%s: %v\n%s", c.version, err, out.String())
+		}
+		if n := strings.Count(out.String(), "outcome=applied"); n != c.spans {
+			t.Errorf("%s: %d cycles, expected %d\n%s", c.version, n, c.spans, out.String())
+		}
+	}
+	keep(t, b, "another", 9, 3)
+	for _, c := range []struct {
+		dirs           []string
+		model, version string
+		code           int
+		says           string
+	}{
+		{[]string{a, b}, "", "3", cli.ExitUsage, "another and q"},
+		{[]string{a, b}, "q", "3", cli.ExitOK, ""},
+		{[]string{a}, "", "8", cli.ExitInput, "none of the 2 traces"},
+		{[]string{a}, "x", "7", cli.ExitInput, "none of the 0 traces"},
+		{[]string{a}, "", "new", cli.ExitUsage, "V, RUN.V or latest"},
+		{[]string{a}, "", "1.x", cli.ExitUsage, "1.x"},
+		{[]string{a + "/nowhere"}, "", "7", cli.ExitInput, "nowhere"},
+	} {
+		err := DrawFiles(c.dirs, c.model, c.version, &bytes.Buffer{})
+		if cli.Code(err) != c.code || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("version %s of %q: exit code %d, %v; expected %d, %q", c.version, c.model, cli.Code(err), err, c.code, c.says)
+		}
+	}
+}

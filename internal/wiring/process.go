@@ -20,6 +20,7 @@ import (
 // Base is the flags of what every long-running program has around it.
 type Base struct {
 	NATS
+	Traces
 	Model string `help:"Model name, the same for publishers and receivers." required:"" placeholder:"NAME"`
 	Admin string `help:"Address of /metrics, /healthz and /readyz; none by default." placeholder:"ADDR"`
 	Pprof string `help:"Address of profiles under /debug/pprof/; none by default. Needs --admin." placeholder:"ADDR"`
@@ -47,7 +48,7 @@ func (b *Base) Start(ctx context.Context, service, name string, rank, world int,
 }
 
 func (p *Process) start(ctx context.Context, b *Base, service, name string, rank, world int) error {
-	telemetry, end, err := Telemetry(ctx, service, name, p.Log)
+	telemetry, end, err := Telemetry(ctx, b.Traces, service, name, p.Log)
 	if err != nil {
 		return err
 	}

@@ -33,18 +33,22 @@ const Scope = "github.com/drydock-rl/drydock"
 // DefaultShutdownTimeout bounds how long Shutdown waits for collectors.
 const DefaultShutdownTimeout = 3 * time.Second
 
+// localDelay is how long spans of local exporters are gathered: a killed process takes no more than these with it.
+const localDelay = 200 * time.Millisecond
+
 // deadTimeout bounds it when the collector did not answer the last time.
 const deadTimeout = 200 * time.Millisecond
 
 // SetupConfig describes one process to OpenTelemetry. What the OTEL_ variables
 // say goes before it, as their specification wants.
 type SetupConfig struct {
-	Service         string               // service.name; required
-	Instance        string               // service.instance.id: which of several equal processes; default host:pid
-	Version         string               // service.version; default none
-	Attributes      []attribute.KeyValue // of the resource
-	Logger          *slog.Logger         // hears once of a collector that does not answer; default: none
-	Exporters       []sdktrace.SpanExporter
+	Service         string                   // service.name; required
+	Instance        string                   // service.instance.id: which of several equal processes; default host:pid
+	Version         string                   // service.version; default none
+	Attributes      []attribute.KeyValue     // of the resource
+	Logger          *slog.Logger             // hears once of a collector that does not answer; default: none
+	Exporters       []sdktrace.SpanExporter  // get spans in batches, as OTEL_BSP_ variables say; default 5 s apart
+	Local           []sdktrace.SpanExporter  // get them within a fifth of a second: of this host, such as files
 	Console         io.Writer                // of the console exporters; default os.Stdout
 	Getenv          func(name string) string // default os.Getenv; the OTLP exporters always read the process's own environment
 	ShutdownTimeout time.Duration            // default DefaultShutdownTimeout
@@ -89,7 +93,7 @@ type Telemetry struct {
 
 // Setup makes the providers of a process. Exporters follow OTEL_TRACES_EXPORTER,
 // OTEL_METRICS_EXPORTER and OTEL_EXPORTER_OTLP_*; with none of these set, spans
-// go only to c.Exporters, and without those nowhere. It never waits for a
+// go only to c.Exporters and c.Local, and without those nowhere. It never waits for a
 // collector. It fails on settings that make no sense.
 func Setup(ctx context.Context, c SetupConfig) (*Telemetry, error) {
 	if err := c.validate(); err != nil {
@@ -137,7 +141,7 @@ func (t *Telemetry) setTraces(ctx context.Context, c SetupConfig, res *resource.
 		}
 		exporters = append(exporters[:len(exporters):len(exporters)], e)
 	}
-	if len(exporters) == 0 {
+	if len(exporters)+len(c.Local) == 0 {
 		return nil
 	}
 	opts := []sdktrace.TracerProviderOption{
@@ -145,6 +149,9 @@ func (t *Telemetry) setTraces(ctx context.Context, c SetupConfig, res *resource.
 	}
 	for _, e := range exporters {
 		opts = append(opts, sdktrace.WithBatcher(quietSpans{e, t.outage("traces", c.Logger)}))
+	}
+	for _, e := range c.Local {
+		opts = append(opts, sdktrace.WithBatcher(quietSpans{e, t.outage("traces of this host", c.Logger)}, sdktrace.WithBatchTimeout(localDelay)))
 	}
 	tp := sdktrace.NewTracerProvider(opts...)
 	t.TracerProvider = tp
