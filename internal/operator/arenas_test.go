@@ -22,7 +22,7 @@ func receiver(t *testing.T, dir, name string) *arena.Set {
 	}
 	t.Cleanup(func() { s.Close() })
 	for v := range uint64(2) {
-		slot, err := s.Acquire()
+		slot, _, err := s.Resume(arena.Version{}, arena.Content{}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -189,6 +189,7 @@ func (u *pull) keep(ctx context.Context, p *plan.Plan, b *base) error {
 				if err := k.Do(u.slot.Memory(k.Dest).Bytes(), b.slot.Memory(k.Dest).Bytes()); err != nil {
 					return as(PlanRefused, fmt.Errorf("keep what version %s has: %w", b.version.Ref(), err))
 				}
+				u.slot.Came(k.Dest, arena.Region{Off: k.Off, Run: k.Run, Shape: k.Shape, Stride: k.Stride})
 			}
 			return nil
 		})

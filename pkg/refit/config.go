@@ -46,6 +46,8 @@ type ReceiverConfig struct {
 	Lines   io.Writer // gets each cycle's MX_REFIT_TIMING line, as it is; nil: the logger gets it
 	Tracer  trace.Tracer
 	Metrics *tracing.Metrics
+
+	blockBytes int64 // of which arenas note digests; 0: arena's default
 }
 
 // Engine names an inference engine that several receivers feed, such as one on several hosts. They install a version

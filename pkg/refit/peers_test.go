@@ -11,6 +11,7 @@ import (
 	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/rdmatest"
+	"github.com/drydock-rl/drydock/pkg/refit/arena"
 )
 
 // deafFirst is a transport whose first connection never ends a read unless it is aborted.
@@ -80,7 +81,7 @@ func TestARankThatFailedIsLeftToItsReplicas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slot, err := r.arenas.Acquire()
+	slot, _, err := r.arenas.Resume(arena.Version{}, arena.Content{}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,12 +41,13 @@ type pull struct {
 type sums struct {
 	wire              atomic.Int64 // read, repetitions and edges included
 	brought, verified atomic.Int64 // of the batches that ended well
+	resumed           atomic.Int64 // of shards, in batches that were there already
 	retries           atomic.Int64
 }
 
 // run executes p, on top of b if there is one. It returns when nothing of it is in flight any more.
 func (u *pull) run(ctx context.Context, p *plan.Plan, b *base) error {
-	queues := queuesOf(p)
+	queues := u.missing(p)
 	group, ctx := errgroup.WithContext(ctx)
 	if b != nil {
 		group.Go(func() error { return u.keep(ctx, p, b) })
@@ -63,6 +64,7 @@ func (u *pull) run(ctx context.Context, p *plan.Plan, b *base) error {
 					if err := u.batch(ctx, p, queue[i], nil); err != nil {
 						return err
 					}
+					u.came(p, queue[i])
 					moved.Add(p.Batch(queue[i]).Wire)
 				}
 				return nil
@@ -212,6 +214,8 @@ func (u *pull) fill(p *plan.Plan) error {
 		if err := fills[i].Do(u.slot.Memory(fills[i].Dest).Bytes()); err != nil {
 			return as(PlanRefused, fmt.Errorf("fill constant regions: %w", err))
 		}
+		f := &fills[i]
+		u.slot.Came(f.Dest, arena.Region{Off: f.Off, Run: int64(len(f.Pattern)), Shape: f.Shape, Stride: f.Stride})
 	}
 	return nil
 }

@@ -40,6 +40,7 @@ type Receiver struct {
 	status  messages.Status
 	closed  bool
 
+	verified   bool   // what serves by name was verified, and nothing else is known of it
 	distrusted bool   // what serves by name was found damaged, and is to be replaced
 	doubtful   uint64 // the round whose end isn't known; under the applied token
 }
@@ -72,12 +73,13 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	}
 	r.status = r.firstStatus()
 	r.countArenas()
+	r.trust()
 	return r, nil
 }
 
 // openArenas reserves the arenas and places the parameters of every destination in them.
 func (r *Receiver) openArenas() error {
-	cfg := arena.Config{Root: r.cfg.ArenaRoot, HugePages: r.cfg.HugePages, Logger: r.cfg.Logger}
+	cfg := arena.Config{Root: r.cfg.ArenaRoot, HugePages: r.cfg.HugePages, Logger: r.cfg.Logger, BlockBytes: r.cfg.blockBytes}
 	for i := range r.cfg.Dests {
 		cfg.Ranks = append(cfg.Ranks, arenaRank(&r.cfg.Dests[i]))
 	}

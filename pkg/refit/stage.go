@@ -44,6 +44,7 @@ type Stats struct {
 	Brought    int64 // of Wire, what was needed of shards
 	Staged     int64 // written to the arenas, what was kept left out
 	Saved      int64 // of shards, beyond Needed: not read, since the version that serves has the same
+	Resumed    int64 // of Needed: not read, since an earlier attempt or life had brought it into the arena
 	Kept       int64 // of the arenas: copied from the one that serves
 	Verified   int64 // of Brought, checked against a digest
 	Retries    int64 // batches that were read again
@@ -179,12 +180,18 @@ func (r *Receiver) stage(ctx context.Context, s *Staged) (err error) {
 	if err := r.checkSources(ctx, s, version, found); err != nil {
 		return err
 	}
+	r.recall(ctx)
 	found, base, err := r.restrict(ctx, s, version, found)
 	if err != nil {
 		return err
 	}
-	if err := r.setUp(ctx, s, version, found); err != nil {
+	whole, err := r.setUp(ctx, s, version, found)
+	switch {
+	case err != nil:
 		return err
+	case whole:
+		r.takeOver(s, version)
+		return nil
 	}
 	if err := r.pull(ctx, s, version, found, base, lease); err != nil {
 		r.arenas.Release(s.slot)
@@ -324,14 +331,13 @@ func (r *Receiver) checkSources(ctx context.Context, s *Staged, v *messages.Vers
 	return checkReplicas(found.replicas, digests)
 }
 
-// setUp takes an arena and connects to all ranks.
-func (r *Receiver) setUp(ctx context.Context, s *Staged, v *messages.Version, found *planned) (err error) {
+// setUp takes an arena and connects to all ranks, unless the arena holds the whole version already.
+func (r *Receiver) setUp(ctx context.Context, s *Staged, v *messages.Version, found *planned) (whole bool, err error) {
 	ctx, span := s.cycle.Stage(ctx, tracing.SetupRegistration)
 	defer func() { span.End(err) }()
-	if s.slot, err = r.arenas.Acquire(); err != nil {
-		return as(NoRoom, err)
+	if whole, err = r.acquire(s, v); err != nil || whole {
+		return whole, err
 	}
-	r.remember(s.slot, nil)
 	taken, err := r.connectAll(ctx, v, found.plan)
 	if err != nil {
 		// A rank that can't be reached may have replicas: the pull decides. It is told here because it costs time there.
@@ -340,7 +346,7 @@ func (r *Receiver) setUp(ctx context.Context, s *Staged, v *messages.Version, fo
 	}
 	s.stats.Transports = transportList(taken)
 	span.Set(tracing.AttrTransport.String(s.stats.Transports))
-	return nil
+	return false, nil
 }
 
 // pull reads, verifies, transforms and seals. What the base has is copied while the rest is read.
@@ -378,6 +384,7 @@ func (r *Receiver) pull(ctx context.Context, s *Staged, v *messages.Version, fou
 func (r *Receiver) seal(s *Staged, u *pull, lease *messages.Lease) error {
 	s.stats.Wire, s.stats.Retries = u.sums.wire.Load(), u.sums.retries.Load()
 	s.stats.Brought, s.stats.Verified = u.sums.brought.Load(), u.sums.verified.Load()
+	s.stats.Resumed = u.sums.resumed.Load()
 	s.cycle.SetSizes(s.stats.sizes())
 	if !lease.Valid() {
 		return as(LeaseLost, fmt.Errorf("%w while bytes were read", errLeaseLost))
@@ -386,13 +393,13 @@ func (r *Receiver) seal(s *Staged, u *pull, lease *messages.Lease) error {
 		return as(Unverified, fmt.Errorf("%d of %d bytes read were verified (%.1f %%), at least %.1f %% are asked for",
 			s.stats.Verified, s.stats.Brought, 100*share, 100*r.cfg.VerifyFloor))
 	}
-	return r.arenas.Seal(s.slot, arena.Version{Model: r.cfg.Model, Run: s.key.Run, Version: s.key.Version})
+	return r.arenas.Seal(s.slot, r.labelOf(s.key))
 }
 
 // sizes are the record's byte counts of a version that is staged and not installed.
 func (s *Stats) sizes() tracing.Sizes {
 	return tracing.Sizes{
-		NeededBytes: s.Needed, WireBytes: s.Wire, VerifiedBytes: s.Verified, StagedBytes: s.Brought, SavedBytes: s.Saved,
+		NeededBytes: s.Needed, WireBytes: s.Wire, VerifiedBytes: s.Verified, StagedBytes: s.Brought, SavedBytes: s.Saved + s.Resumed,
 	}
 }
 

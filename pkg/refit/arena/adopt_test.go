@@ -90,7 +90,7 @@ func TestASlotThatIsGoneIsNotFlippedTo(t *testing.T) {
 	if _, err := s.Flip(staged); !errors.Is(err, ErrGone) {
 		t.Fatalf("flip after close: %v", err)
 	}
-	if _, err := s.Acquire(); !errors.Is(err, ErrGone) {
+	if _, err := acquire(s); !errors.Is(err, ErrGone) {
 		t.Fatalf("acquire after close: %v", err)
 	}
 	if f := readCurrent(t, s, "rank-0.safetensors"); f.Metadata[MetaVersion] != "1" {
@@ -101,7 +101,7 @@ func TestASlotThatIsGoneIsNotFlippedTo(t *testing.T) {
 func TestQuarantineEndsWithTheTransfer(t *testing.T) {
 	t.Parallel()
 	s := mustOpen(t, config(t))
-	slot, err := s.Acquire()
+	slot, err := acquire(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestALongLabelNeverReachesTheTensors(t *testing.T) {
 		cfg := Config{Root: filepath.Join(t.TempDir(), "a"), Ranks: []Rank{{Tensors: []safetensors.Spec{
 			{Name: name[:pad+1], DType: "U8", Shape: []int64{8}},
 		}, Alias: map[string]string{strings.Repeat("a", 48*pad+1): name[:pad+1]}}}}
-		f, err := newFile(cfg.Ranks[0])
+		f, err := newFile(cfg.Ranks[0], 4096)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,10 +41,16 @@ func mustOpen(t *testing.T, cfg Config) *Set {
 	return s
 }
 
+// acquire hands out a slot in which nothing is kept.
+func acquire(s *Set) (*Slot, error) {
+	slot, _, err := s.Resume(Version{Model: "m", Run: 9}, Content{}, 1)
+	return slot, err
+}
+
 // stage fills a slot's tensors with one byte value and seals it.
 func stage(t *testing.T, s *Set, version uint64) *Slot {
 	t.Helper()
-	slot, err := s.Acquire()
+	slot, err := acquire(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,14 +140,14 @@ func TestStagingNeverTouchesWhatServes(t *testing.T) {
 	s := mustOpen(t, config(t))
 	flip(t, s, stage(t, s, 1))
 	slot := stage(t, s, 2)
-	if _, err := s.Acquire(); !errors.Is(err, ErrNoSlot) {
+	if _, err := acquire(s); !errors.Is(err, ErrNoSlot) {
 		t.Fatalf("a third slot: %v", err)
 	}
 	if f := readCurrent(t, s, "rank-0.safetensors"); f.Metadata[MetaVersion] != "1" {
 		t.Fatalf("serving %q before the flip", f.Metadata[MetaVersion])
 	}
 	s.Release(slot)
-	if _, err := s.Acquire(); err != nil {
+	if _, err := acquire(s); err != nil {
 		t.Fatalf("after release: %v", err)
 	}
 }
@@ -150,7 +156,7 @@ func TestUnsealedSlotIsInvalidAndNeverServes(t *testing.T) {
 	t.Parallel()
 	s := mustOpen(t, config(t))
 	s.Release(stage(t, s, 1))
-	slot, err := s.Acquire()
+	slot, err := acquire(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +229,7 @@ func TestNoRoomIsSaidBeforeAnythingIsMade(t *testing.T) {
 func TestQuarantinedSlotIsNeverUsedAgain(t *testing.T) {
 	t.Parallel()
 	s := mustOpen(t, config(t))
-	slot, err := s.Acquire()
+	slot, err := acquire(s)
 	if err != nil {
 		t.Fatal(err)
 	}

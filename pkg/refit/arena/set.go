@@ -16,7 +16,7 @@ import (
 // currentName is the link that readers follow.
 const currentName = "current"
 
-// ErrNoSlot is returned by Acquire while every slot is staged into or serves. Nothing has changed; release or flip one.
+// ErrNoSlot is returned by Resume while every slot is staged into or serves. Nothing has changed; release or flip one.
 var ErrNoSlot = errors.New("every arena is in use")
 
 // ErrOwned is returned by Open when another live process owns the folder. Nothing has changed.
@@ -60,7 +60,7 @@ func open(cfg Config) (*Set, error) {
 	}
 	s := &Set{root: cfg.Root, huge: cfg.HugePages, log: cfg.Logger, next: 1}
 	for _, r := range cfg.Ranks {
-		f, err := newFile(r)
+		f, err := newFile(r, cfg.BlockBytes)
 		if err != nil {
 			return nil, fmt.Errorf("lay out arena of rank %d: %w", r.Rank, err)
 		}
@@ -211,41 +211,6 @@ func (s *Set) serving() *Slot {
 		}
 	}
 	return nil
-}
-
-// Acquire hands out a slot for staging, with wiped headers. A slot that engines still read is left to them: it is
-// unlinked, and another is made in its place. Errors: ErrNoSlot; ErrGone; no room.
-func (s *Set) Acquire() (*Slot, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, fmt.Errorf("acquire arena in %s: %w", s.root, ErrGone)
-	}
-	s.reap()
-	for i, slot := range s.slots {
-		if slot.state != stateFree && slot.state != stateRetained {
-			continue
-		}
-		if slot.inUse() {
-			fresh, err := s.replace(i)
-			if err != nil {
-				return nil, err
-			}
-			slot = fresh
-		}
-		slot.state = stateStaging
-		slot.wipe()
-		return slot, nil
-	}
-	if len(s.slots) >= slotCount {
-		return nil, fmt.Errorf("acquire arena in %s: %w", s.root, ErrNoSlot)
-	}
-	slot, err := s.grow() // one was quarantined, or left to readers when there was no room for another
-	if err != nil {
-		return nil, err
-	}
-	slot.state = stateStaging
-	return slot, nil
 }
 
 // replace leaves slot i to its readers and makes another.

@@ -14,18 +14,19 @@ import (
 
 // Slot is one set of arena files, one for each rank of the set, in the set's order.
 type Slot struct {
-	dir   string
-	files []*file
-	mems  []*rdma.Memory
-	holds Version // zero while it holds nothing valid
-	state state
+	dir     string
+	files   []*file
+	mems    []*rdma.Memory
+	ledgers []*ledger
+	holds   Version // zero while it holds nothing valid
+	state   state
 }
 
 type state uint8
 
 const (
 	stateFree     state = iota // may be written
-	stateStaging               // handed out by Acquire
+	stateStaging               // handed out by Resume
 	stateServing               // `current` leads here
 	stateRetained              // served before; its readers may still be there
 )
@@ -44,6 +45,15 @@ func (s *Slot) Holds() Version { return s.holds }
 
 func fileName(rank int) string { return fmt.Sprintf("rank-%d.safetensors", rank) }
 
+// openLedgers makes the lists of blocks of a slot's files, and reads what an earlier life has left of them.
+func (s *Slot) openLedgers() {
+	for _, f := range s.files {
+		l := newLedger(f, filepath.Join(s.dir, fmt.Sprintf("rank-%d.blocks", f.rank.Rank)))
+		l.load()
+		s.ledgers = append(s.ledgers, l)
+	}
+}
+
 // makeSlot allocates a slot's files in dir, which it creates. On error nothing of it is left.
 func makeSlot(dir string, files []*file, huge bool) (*Slot, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -57,6 +67,7 @@ func makeSlot(dir string, files []*file, huge bool) (*Slot, error) {
 		}
 		s.mems = append(s.mems, m)
 	}
+	s.openLedgers()
 	return s, nil
 }
 
@@ -64,7 +75,7 @@ func makeSlot(dir string, files []*file, huge bool) (*Slot, error) {
 // right sizes. A file of another rank would go on showing its old version when the others are written.
 func adoptSlot(dir string, files []*file) (*Slot, error) {
 	s := &Slot{dir: dir, files: files}
-	found, err := os.ReadDir(dir)
+	found, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
 	if err != nil {
 		return nil, fmt.Errorf("adopt arena: %w", err)
 	}
@@ -83,6 +94,7 @@ func adoptSlot(dir string, files []*file) (*Slot, error) {
 		}
 	}
 	s.holds = s.label()
+	s.openLedgers()
 	return s, nil
 }
 
@@ -160,6 +172,9 @@ func leasable(fd int) bool {
 // unmap lets go of the memory and leaves the files.
 func (s *Slot) unmap() error {
 	var errs []error
+	for _, l := range s.ledgers {
+		errs = append(errs, l.close())
+	}
 	for _, m := range s.mems {
 		errs = append(errs, m.Close())
 	}

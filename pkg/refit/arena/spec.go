@@ -21,6 +21,8 @@ type Config struct {
 	Ranks     []Rank       // destination ranks, at least one
 	HugePages bool         // ask for transparent huge pages
 	Logger    *slog.Logger // nil: none
+
+	BlockBytes int64 // of which digests are noted; default 256 KiB, small enough to be in the cache when its last byte comes
 }
 
 // Rank is the parameter layout of one destination rank.
@@ -55,12 +57,14 @@ const align = safetensors.PageAlign
 
 // file is the layout of one rank's file.
 type file struct {
-	rank    Rank
-	digest  string
-	alias   string
-	offsets []int64 // of each tensor, bytes from the file's start
-	header  int64   // bytes reserved for the header, whatever the version's number
-	nbytes  int64
+	rank     Rank
+	digest   string
+	alias    string
+	offsets  []int64 // of each tensor, bytes from the file's start
+	sizes    []int64 // of each tensor, bytes
+	header   int64   // bytes reserved for the header, whatever the version's number
+	nbytes   int64
+	perBlock int64 // bytes
 }
 
 func (c *Config) validate() error {
@@ -74,6 +78,9 @@ func (c *Config) validate() error {
 		}
 		seen[r.Rank] = true
 	}
+	if c.BlockBytes <= 0 {
+		c.BlockBytes = 256 << 10
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -81,19 +88,19 @@ func (c *Config) validate() error {
 }
 
 // newFile lays one rank's file out, with room for the header of the longest version label.
-func newFile(r Rank) (*file, error) {
+func newFile(r Rank, perBlock int64) (*file, error) {
 	alias, err := json.Marshal(r.Alias)
 	if err != nil {
 		return nil, fmt.Errorf("encode aliases: %w", err)
 	}
-	f := &file{rank: r, alias: string(alias), digest: digest(r)}
+	f := &file{rank: r, alias: string(alias), digest: digest(r), perBlock: perBlock}
 	widest := Version{Model: strings.Repeat("m", maxModel), Run: 1<<64 - 1, Version: 1<<64 - 1}
 	l, err := safetensors.NewLayout(r.Tensors, f.metadata(widest), align)
 	if err != nil {
 		return nil, err
 	}
 	for _, t := range l.Tensors {
-		f.offsets = append(f.offsets, t.Offset)
+		f.offsets, f.sizes = append(f.offsets, t.Offset), append(f.sizes, t.Nbytes)
 	}
 	f.header, f.nbytes = int64(len(l.Header)), l.Nbytes
 	return f, nil

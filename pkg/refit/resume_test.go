@@ -1,0 +1,271 @@
+package refit
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/rdmatest"
+)
+
+// smallBlocks makes arenas note digests of blocks that the tests' little model has several of.
+func smallBlocks(c *ReceiverConfig) { c.blockBytes = 512 }
+
+// remains is a copy of a receiver's arena folder: what is left when it is killed at this moment.
+func (w *world) remains(r *Receiver) string {
+	w.t.Helper()
+	dir := filepath.Join(w.t.TempDir(), "arenas")
+	if err := os.CopyFS(dir, os.DirFS(r.ArenaRoot())); err != nil {
+		w.t.Fatal(err)
+	}
+	return dir
+}
+
+// nextLife starts a receiver on what another one has left.
+func (w *world) nextLife(root string, change func(*ReceiverConfig)) *Receiver {
+	w.t.Helper()
+	return w.receiver(func(c *ReceiverConfig) {
+		smallBlocks(c)
+		c.ArenaRoot = root
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// noted counts the blocks that a folder's lists say are whole.
+func noted(t *testing.T, root string) (n int) {
+	t.Helper()
+	lists, err := filepath.Glob(filepath.Join(root, "slot-*", "*.blocks"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range lists {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for b = b[min(64, len(b)):]; len(b) >= 8; b = b[8:] {
+			if binary.LittleEndian.Uint64(b) != 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// TestARestartGoesOnWhereTheLastLifeEnded kills a receiver at each step of a refit from version 1 to 2.
+func TestARestartGoesOnWhereTheLastLifeEnded(t *testing.T) {
+	t.Parallel()
+	for step, c := range map[string]struct {
+		serves  uint64 // by name, after the kill
+		mayRead bool
+	}{
+		"reading":    {1, true},
+		"staged":     {1, false},
+		"installing": {1, false},
+		"applied":    {2, false},
+	} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldOptions{ranks: 3})
+			root, key := w.killedAt(step)
+			r := w.nextLife(root, nil)
+			w.serves(r, c.serves)
+			if r.Serving() == key {
+				return
+			}
+			stats := w.refit(r, key)
+			w.serves(r, 2)
+			switch {
+			case c.mayRead && (stats.Resumed == 0 || stats.Brought+stats.Resumed != stats.Needed || stats.Wire == 0):
+				t.Errorf("nothing was saved: %+v", stats)
+			case !c.mayRead && (stats.Wire != 0 || stats.Resumed != stats.Needed):
+				t.Errorf("bytes were read again: %+v", stats)
+			}
+			w.refit(r, w.publish(3))
+			w.serves(r, 3)
+		})
+	}
+}
+
+// killedAt stages version 2 over version 1 and gives what is left when the receiver is killed at a step.
+func (w *world) killedAt(step string) (root string, key messages.Key) {
+	w.t.Helper()
+	var r *Receiver
+	var installing string
+	r = w.receiver(func(c *ReceiverConfig) {
+		smallBlocks(c)
+		c.Installer = InstallerFunc(func(context.Context, Installation) (Report, error) {
+			installing = w.remains(r)
+			return Report{}, nil
+		})
+	})
+	w.refit(r, w.publish(1))
+	key = w.publish(2)
+	if step == "reading" {
+		return w.killedWhileReading(w.remains(r), key), key
+	}
+	s, err := r.Stage(w.ctx, key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	staged := w.remains(r)
+	if err := r.Apply(w.ctx, s); err != nil {
+		w.t.Fatal(err)
+	}
+	return map[string]string{"staged": staged, "installing": installing, "applied": w.remains(r)}[step], key
+}
+
+// killedWhileReading waits until one rank does not answer and the others' bytes are there.
+func (w *world) killedWhileReading(root string, key messages.Key) string {
+	w.t.Helper()
+	before := noted(w.t, root) // of what serves
+	stalled := make(chan struct{}, 64)
+	r := w.nextLife(root, func(c *ReceiverConfig) {
+		c.Transports[0] = rdmatest.Faulty(c.Transports[0], rdmatest.Fault{
+			Kind: rdmatest.Stall, Rank: 0, Injected: func(int, rdma.Segment, int64) { stalled <- struct{}{} },
+		})
+	})
+	ctx, cancel := context.WithCancel(w.ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if s, err := r.Stage(ctx, key); err == nil {
+			r.Release(s)
+			w.t.Error("the stage ended although a rank does not answer")
+		}
+	})
+	defer wg.Wait()
+	defer cancel()
+	select {
+	case <-stalled:
+	case <-w.ctx.Done():
+		w.t.Fatal("rank 0 was not read")
+	}
+	last, same := before, 0
+	w.eventually("the other ranks' blocks came", func() bool {
+		n := noted(w.t, r.ArenaRoot())
+		if same++; n != last {
+			last, same = n, 0
+		}
+		return n > before && same > 40 // nothing has come for a while: it may be late on a busy machine, which costs the test its point only
+	})
+	return w.remains(r)
+}
+
+// damage changes one byte of a file of the slot that serves, or of the other one.
+func damage(t *testing.T, root string, serving bool, rank string) {
+	t.Helper()
+	current, err := os.Readlink(filepath.Join(root, "current"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots, err := filepath.Glob(filepath.Join(root, "slot-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, slot := range slots {
+		if (filepath.Base(slot) == current) != serving {
+			continue
+		}
+		path := filepath.Join(slot, rank+".safetensors")
+		b, err := os.ReadFile(path)
+		if err == nil {
+			b[len(b)-600] ^= 0x10
+			err = os.WriteFile(path, b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestADamagedArenaIsStagedAnewWhereItIsDamaged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 3})
+	root, key := w.killedAt("staged")
+	damage(t, root, false, "rank-1")
+	r := w.nextLife(root, nil)
+	stats := w.refit(r, key)
+	w.serves(r, 2)
+	if stats.Resumed == 0 || stats.Brought == 0 || stats.Brought+stats.Resumed != stats.Needed {
+		t.Errorf("read %d and kept %d of %d bytes", stats.Brought, stats.Resumed, stats.Needed)
+	}
+}
+
+func TestADamagedArenaThatServesIsReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 3})
+	root, key := w.killedAt("applied")
+	damage(t, root, true, "rank-0")
+	r := w.nextLife(root, nil)
+	if f := r.Status().Failure; f == nil || f.Class != string(CorruptArena) || f.Key != key {
+		t.Fatalf("the status does not say so: %+v", f)
+	}
+	before, err := os.ReadFile(filepath.Join(root, "current", "rank-0.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.follow(r)
+	w.eventually("replaced", func() bool { return !r.isDistrusted() })
+	w.serves(r, 2)
+	after, err := os.ReadFile(filepath.Join(root, "current", "rank-0.safetensors"))
+	if err != nil || bytes.Equal(before, after) {
+		t.Errorf("what serves has not changed: %v", err)
+	}
+}
+
+func TestAfterARestartWhatServesIsKnownTileByTile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 2})
+	r := w.receiver(smallBlocks)
+	w.refit(r, w.publish(1))
+	again := w.nextLife(w.remains(r), nil)
+	stats := w.refit(again, w.mustPublishMix(2, only(2, "down"), nil).Key)
+	w.servesMix(again, only(2, "down"))
+	if stats.Saved == 0 {
+		t.Errorf("everything was read: %+v", stats)
+	}
+}
+
+func TestAReleasedVersionIsNotReadAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 2})
+	r := w.receiver(nil)
+	w.refit(r, w.publish(1))
+	s, err := r.Stage(w.ctx, w.publish(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Release(s)
+	if stats := w.refit(r, s.Key()); stats.Wire != 0 || stats.Resumed != stats.Needed {
+		t.Errorf("%+v", stats)
+	}
+	w.serves(r, 2)
+}
+
+// TestEachLifeIsIdempotent restarts a receiver again and again without anything new: nothing is read, nothing is left behind.
+func TestEachLifeIsIdempotent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 2})
+	r := w.receiver(smallBlocks)
+	key := w.publish(1)
+	w.refit(r, key)
+	root := w.remains(r)
+	for range 3 {
+		life := w.nextLife(root, nil)
+		if life.Serving() != key || life.isDistrusted() {
+			t.Fatalf("serves %s, distrusted %t", life.Serving(), life.isDistrusted())
+		}
+		w.serves(life, 1)
+		if err := life.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
