@@ -36,6 +36,7 @@ type Options struct {
 	Nixl      nixl.Config // Library, Plugin and Params
 	NixlRoots []string    // where the library is looked for besides
 	Listen    string      // address that a publisher would serve on; default "127.0.0.1:0"
+	Costs     string      // file in which receivers look for measured costs of transports; "": not looked for
 	Proc, Sys string      // default "/proc", "/sys"; for tests
 }
 
@@ -49,6 +50,9 @@ func Run(ctx context.Context, o Options) []Finding {
 	}
 	if o.Sys == "" {
 		o.Sys = "/sys"
+	}
+	if o.Nixl.Env == nil {
+		o.Nixl.Env = quiet
 	}
 	var out []Finding
 	for _, q := range []struct {
@@ -66,6 +70,8 @@ func Run(ctx context.Context, o Options) []Finding {
 		{"tcp transport", tcpTransport},
 		{"rdma devices", rdmaDevices},
 		{"nixl", nixlLibrary},
+		{"ucx transports", ucxTransports},
+		{"costs of transports", measuredCosts},
 		{"clock", clock},
 	} {
 		if ctx.Err() != nil {

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/nixl"
 )
 
@@ -26,7 +27,7 @@ func byName(fs []Finding) map[string]Finding {
 func TestEveryFindingSaysWhatItFoundAndWhatToDo(t *testing.T) {
 	t.Parallel()
 	fs := Run(t.Context(), Options{Nixl: nixl.Config{Library: "/nowhere/libnixl_capi.so"}})
-	if len(fs) != 12 {
+	if len(fs) != 14 {
 		t.Errorf("%d findings", len(fs))
 	}
 	for _, f := range fs {
@@ -44,6 +45,42 @@ func TestEveryFindingSaysWhatItFoundAndWhatToDo(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteText(&b, fs); err != nil || strings.Count(b.String(), "\n") < len(fs) {
 		t.Errorf("%v: %s", err, b.String())
+	}
+}
+
+func TestMeasuredCostsAreShown(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "costs.json")
+	if f := measuredCosts(&Options{Costs: path}); f.Status != None || !strings.Contains(f.Found, path) {
+		t.Errorf("without a file: %+v", f)
+	}
+	if err := rdma.SaveCosts(path, []rdma.Cost{{Transport: "tcp", Alpha: 2e-8, Beta: 5e-10}}); err != nil {
+		t.Fatal(err)
+	}
+	if f := measuredCosts(&Options{Costs: path}); f.Status != OK || !strings.Contains(f.Found, "tcp (20 ns a run, 2.00 GB/s)") {
+		t.Errorf("with a file: %+v", f)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f := measuredCosts(&Options{Costs: path}); f.Status != Warn || f.Advice == "" {
+		t.Errorf("with a broken file: %+v", f)
+	}
+}
+
+// TestUCXTransportsAreTriedOneByOne needs the library; without it there is nothing to try.
+func TestUCXTransportsAreTriedOneByOne(t *testing.T) {
+	t.Parallel()
+	found, _ := filepath.Glob("../../.cache/nixl/*/.nixl_cu1*.mesonpy.libs/libnixl_capi.so")
+	if len(found) == 0 {
+		if os.Getenv("DRYDOCK_REQUIRE_NIXL") == "1" {
+			t.Fatal("no library: make nixl fetches it")
+		}
+		t.Skip("no library: make nixl fetches it")
+	}
+	f := ucxTransports(&Options{Nixl: nixl.Config{Library: found[0], Env: quiet}})
+	if works, _, _ := strings.Cut(f.Found, "; not:"); !strings.Contains(works, "tcp") {
+		t.Errorf("tcp doesn't work: %+v", f)
 	}
 }
 
