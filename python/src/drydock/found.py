@@ -135,7 +135,7 @@ def _of_dtensor(name: str, tensor: Any) -> Shard:
         local = tensor.to_local().detach()
     _refuse_odd(name, local)
     if local.numel() == 0 and 0 not in shape:  # an empty shard: its offset says nothing
-        box = tuple((n, n) if k == 0 else (0, n) for k, n in zip(local.shape, shape))
+        box = tuple((n, n) if k == 0 else (0, n) for k, n in zip(local.shape, shape, strict=True))
         return Shard(name, dtype_name(local), shape, box, local)
     chunks = list(tensor.__create_chunk_list__())
     if len(chunks) != 1:
@@ -143,7 +143,7 @@ def _of_dtensor(name: str, tensor: Any) -> Shard:
     lo, sizes = tuple(chunks[0].offsets), tuple(chunks[0].sizes)
     if sizes != tuple(local.shape):
         raise errors.ShardError(f"{name}: torch says that the shard has shape {sizes}, it has {tuple(local.shape)}")
-    return Shard(name, dtype_name(local), shape, tuple((a, a + n) for a, n in zip(lo, sizes)), local)
+    return Shard(name, dtype_name(local), shape, tuple((a, a + n) for a, n in zip(lo, sizes, strict=True)), local)
 
 
 def _refuse_odd(name: str, local: torch.Tensor) -> None:
@@ -183,7 +183,7 @@ def _fsdp1(module: torch.nn.Module) -> Iterator[tuple[Shard, list[str]]]:
         local = (flat.data if local is None else local).detach()
         start = f"{prefix}." if prefix else ""
         ties = _fsdp1_ties(flat, start)
-        for fqn, shape, info in zip(flat._fqns, flat._shapes, flat._shard_param_infos):
+        for fqn, shape, info in zip(flat._fqns, flat._shapes, flat._shard_param_infos, strict=True):
             name = clean(start + fqn)
             yield from _fsdp1_shards(name, tuple(shape), info, local, ties.get(name, []))
 
@@ -266,7 +266,7 @@ def _of_sharded(e: Any, vocabulary: int | None, rename: Mapping[str, str]) -> Sh
     axes = int(getattr(e, "prepend_axis_num", 0))
     shape, offset = list(e.global_shape), list(e.global_offset)
     data = e.data.detach()
-    box = [(o, o + 1) for o in offset[:axes]] + [(o, o + n) for o, n in zip(offset[axes:], data.shape)]
+    box = [(o, o + 1) for o in offset[:axes]] + [(o, o + n) for o, n in zip(offset[axes:], data.shape, strict=True)]
     if getattr(e, "allow_shape_mismatch", False) and vocabulary is not None:
         lo, hi = min(box[axes][0], vocabulary), min(box[axes][1], vocabulary)
         shape[axes], box[axes], data = vocabulary, (lo, hi), data[: hi - lo]

@@ -122,7 +122,8 @@ class Publisher:
         if _pointers(found.shards) == self._pointers and len(found.shards) == len(before):
             return
         self._find()
-        if [_entry(s, t) for s, t in zip(before, served)] != [_entry(s, t) for s, t in zip(self._shards, self._served)]:
+        was = [_entry(s, t) for s, t in zip(before, served, strict=True)]
+        if was != [_entry(s, t) for s, t in zip(self._shards, self._served, strict=True)]:
             log.warning("rank %d: the tensors have another layout now: the arena is made anew", self.rank)
             self._with_patience(self._attach)
 
@@ -132,7 +133,7 @@ class Publisher:
         """Creates or adopts the arena, and maps it unless it is the one that is mapped."""
         body = {
             "model": self.model, "world": self.world, "job": self.job, "session": self._session, "groups": self._groups,
-            "entries": [_entry(s, t) for s, t in zip(self._shards, self._served)],
+            "entries": [_entry(s, t) for s, t in zip(self._shards, self._served, strict=True)],
         }  # fmt: skip
         answer = self.sidecar.call("PUT", self._path, body, wait=self.timeout)
         if answer["generation"] != self._generation:

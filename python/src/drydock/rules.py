@@ -129,7 +129,7 @@ def _qkv(rule: Rule, rank: int, size: int, names: Sequence[str], shape: tuple[in
     rest: Box = tuple((0, x) for x in shape[1:])
     for g in range(lo // block, -(-hi // block)):
         parts = ((0, per * d, rule.heads * d), (per * d, d, rule.groups * d), ((per + 1) * d, d, rule.groups * d))
-        for name, (start, rows, total) in zip(names, parts):
+        for name, (start, rows, total) in zip(names, parts, strict=True):
             first = g * block + start  # raw row of the part
             a, b = max(lo, first), min(hi, first + rows)
             if a < b:

@@ -38,7 +38,7 @@ class Shard:
     def __post_init__(self) -> None:
         if len(self.box) != len(self.shape):
             raise ValueError(f"{self.name}: a box of {len(self.box)} dimensions in a shape of {len(self.shape)}")
-        for (lo, hi), n in zip(self.box, self.shape):
+        for (lo, hi), n in zip(self.box, self.shape, strict=True):
             if not 0 <= lo <= hi <= n:
                 raise ValueError(f"{self.name}: box {self.box} is not in shape {self.shape}")
 

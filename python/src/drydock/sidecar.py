@@ -121,7 +121,8 @@ class Sidecar:
         while not self.ready():
             code = child.poll()
             if time.monotonic() > deadline or code not in (None, 6):  # 6: another one was faster, or something is full
-                child.poll() is None and child.terminate()
+                if child.poll() is None:
+                    child.terminate()
                 raise errors.SidecarUnavailable(f"{' '.join(command)} does not answer (exit code {code}): {_tail(log)}")
             time.sleep(0.02)
         _reap(child)

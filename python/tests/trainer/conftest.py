@@ -6,6 +6,7 @@ Everything is a real process: what is tested is what happens between them. DRYDO
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -51,19 +52,15 @@ def nats_server() -> Path:
     return exe
 
 
-@pytest.fixture(scope="session")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a NATS server that ends with the session."""
-    if not (BIN / "publisher").exists():
-        pytest.skip(f"no programs in {BIN}: make build")
+@contextlib.contextmanager
+def serve_nats(store: Path) -> Iterator[str]:
+    """Runs a NATS server on a free port."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    store = tmp_path_factory.mktemp("nats")
     with open(store / "log", "wb") as log:
-        server = subprocess.Popen(
-            [nats_server(), "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(store)], stdout=log, stderr=log
-        )
+        command = [nats_server(), "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(store)]
+        server = subprocess.Popen(command, stdout=log, stderr=log)
 
     def answers() -> bool:
         try:
@@ -72,10 +69,21 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             return False
         return True
 
-    until("the NATS server", answers)
-    yield f"nats://127.0.0.1:{port}"
-    server.kill()
-    server.wait()
+    try:
+        until("the NATS server", answers)
+        yield f"nats://127.0.0.1:{port}"
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture(scope="session")
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a NATS server that ends with the session."""
+    if not (BIN / "publisher").exists():
+        pytest.skip(f"no programs in {BIN}: make build")
+    with serve_nats(tmp_path_factory.mktemp("nats")) as url:
+        yield url
 
 
 class World:
@@ -164,7 +172,8 @@ def whole_capture(sources: Sequence[tuple[str, str, Sequence[int]]]) -> dict[str
         "arch": "test", "tp": 1, "rank": 0, "ep": False, "params": listed, "fills": [], "alias": {}, "unread": [],
         "copies": [[i, [], i, 0, list(s), row_major(s)] for i, (_, _, s) in enumerate(sources)],
     }  # fmt: skip
-    return {"schema": "drydock.capture.v1", "engine": "test", "family": "test", "model_type": "test", "config": {}, "sources": listed, "cases": [case]}
+    head = {"schema": "drydock.capture.v1", "engine": "test", "family": "test", "model_type": "test", "config": {}}
+    return {**head, "sources": listed, "cases": [case]}
 
 
 def read_safetensors(path: Path) -> dict[str, bytes]:

@@ -107,7 +107,7 @@ def indices(shard: Shard) -> torch.Tensor:
     for n in reversed(shard.shape):
         grids.append(step)
         step *= n
-    for d, ((lo, hi), stride) in enumerate(zip(shard.box, reversed(grids))):
+    for d, ((lo, hi), stride) in enumerate(zip(shard.box, reversed(grids), strict=True)):
         view = [1] * len(shard.box)
         view[d] = hi - lo
         flat = flat + (torch.arange(lo, hi) * stride).view(view)

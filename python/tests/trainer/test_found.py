@@ -12,8 +12,14 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from drydock import Parallel, Rule, SaturationError, Shard, ShardError  # noqa: E402
-from drydock import copying  # noqa: E402
+from drydock import (  # noqa: E402
+    Parallel,
+    Rule,
+    SaturationError,
+    Shard,
+    ShardError,
+    copying,
+)
 from drydock.found import find, from_sharded_state_dict  # noqa: E402
 
 

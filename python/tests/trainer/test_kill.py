@@ -219,7 +219,7 @@ def test_package_starts_the_sidecar(world: World, monkeypatch: pytest.MonkeyPatc
     from conftest import BIN
 
     spawn = Spawn(
-        program=str(BIN / "publisher"), nats=world.nats, exit_idle=1, args=["--arena-dir", str(world.shm / "publish"), "--listen", "127.0.0.1:0"]
+        program=str(BIN / "publisher"), nats=world.nats, exit_idle=1, args=["--arena-dir", str(world.shm / "publish")],
     )
     with Publisher(world.model, tensors(1), socket=world.socket, spawn=spawn, timeout=PATIENCE) as publisher:
         assert publisher.publish(1, wait=True).committed

@@ -17,7 +17,7 @@ from conftest import PATIENCE, ROOT
 
 pytest.importorskip("torch")
 
-from drydock.found import from_sharded_state_dict  # noqa: E402
+from drydock.found import from_sharded_state_dict
 
 LAYOUTS = Path(os.environ.get("DRYDOCK_LAYOUTS", ROOT.parent / "shared" / "layouts"))
 FILES = sorted(p.name for p in LAYOUTS.glob("*.json.gz"))

@@ -43,7 +43,6 @@ def test_receiver_serves_what_was_published(world: World) -> None:
         assert {s["version"] for s in slots} == {10, 20}, "the version before the last stays readable"
     assert Sidecar(world.socket).status()["arenas"] == []
     assert not list(Path(world.shm, "publish").glob("*")), "the arena's files are left behind"
-    assert "verified" in world.log("r") or True
 
 
 def test_two_ranks_make_one_version(world: World) -> None:
@@ -122,7 +121,7 @@ def test_what_cant_be_published(world: World) -> None:
         Publisher(world.model, {}, socket=world.socket)
     with pytest.raises(ValueError, match="box"):
         Shard("w", "float32", (4,), ((0, 5),), b"")
-    with pytest.raises(DrydockError, match="another model|serves model"):
+    with pytest.raises(DrydockError, match="serves model"):
         Publisher("other", tensors(1), socket=world.socket)
     short = {"w": whole("w", "float32", (4,), bytes(12))}
     with Publisher(world.model, short, socket=world.socket) as publisher, pytest.raises(ShardError, match="12 bytes"):
@@ -131,9 +130,9 @@ def test_what_cant_be_published(world: World) -> None:
 
 def test_cast_needs_torch(world: World) -> None:
     world.sidecar()
-    with Publisher(world.model, tensors(1), socket=world.socket, dtype={"w": "bfloat16"}) as publisher:
-        with pytest.raises(ShardError, match="only torch"):
-            publisher.publish(1)
+    cast = {"w": "bfloat16"}
+    with Publisher(world.model, tensors(1), socket=world.socket, dtype=cast) as publisher, pytest.raises(ShardError, match="only torch"):
+        publisher.publish(1)
     with pytest.raises(ShardError, match="can't be published as"):
         Publisher(world.model, {"i": whole("i", "int64", (1,), bytes(8))}, socket=world.socket, dtype=lambda _: "float32")
 

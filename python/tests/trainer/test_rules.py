@@ -17,7 +17,7 @@ def elements(shape: tuple[int, ...], box: tuple[tuple[int, int], ...]) -> list[i
     out = []
     for at in itertools.product(*(range(lo, hi) for lo, hi in box)):
         flat = 0
-        for n, x in zip(shape, at):
+        for n, x in zip(shape, at, strict=True):
             flat = flat * n + x
         out.append(flat)
     return out

@@ -13,7 +13,7 @@ from conftest import BIN, PATIENCE, ROOT, World, until
 torch = pytest.importorskip("torch")
 
 JOB = """
-import os, sys, torch
+import os, sys, time, torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -46,13 +46,14 @@ for step in range(1, 4):
         torch.save(whole, f"{out}/{step}.new")
         os.rename(f"{out}/{step}.new", f"{out}/{step}.pt")
     while not os.path.exists(f"{out}/{step}.seen"):
-        pass
+        time.sleep(0.05)
 publisher.close()
 dist.destroy_process_group()
 """
 
 SOURCES = [
-    ("0.weight", "BF16", (97, 24)), ("1.weight", "F32", (37, 24)), ("1.bias", "F32", (37,)), ("2.weight", "F32", (5, 37)), ("2.bias", "F32", (5,)),
+    ("0.weight", "BF16", (97, 24)), ("1.weight", "F32", (37, 24)), ("1.bias", "F32", (37,)),
+    ("2.weight", "F32", (5, 37)), ("2.bias", "F32", (5,)),
 ]  # fmt: skip
 
 
@@ -65,7 +66,7 @@ def test_fsdp2(world: World, tmp_path: Path, layout: str) -> None:
     child = torchrun(world, tmp_path, str(job), str(tmp_path), world.model)
     for step in range(1, 4):
         file = tmp_path / f"{step}.pt"
-        until(f"step {step}", lambda: file.exists() or child.poll() is not None, 3 * PATIENCE)
+        until(f"step {step}", lambda file=file: file.exists() or child.poll() is not None, 3 * PATIENCE)
         assert child.poll() is None, (tmp_path / "job.log").read_text()[-2000:]
         whole, got = torch.load(file), world.served()
         assert sorted(got) == sorted(whole)

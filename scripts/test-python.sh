@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Checks the Python package: types, lint, the wheel, and its tests beside real programs and a real NATS server.
+#
+# Everything is made under .cache/venv-python, pinned. torch (5.6 GB: its wheel brings CUDA along, which is not used) is taken
+# from .cache/venv-arenas where `make test-python-arenas` has put it already, else it is installed; DRYDOCK_TORCH=0 does
+# without, and leaves out the tests that need it.
+#
+# PYTHON: an interpreter of version 3.10 to 3.13 with venv (python3). Arguments go to pytest.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=$PWD/.cache/venv-python
+arenas=$PWD/.cache/venv-arenas
+pins=python/tests/requirements.txt
+
+if ! cmp -s "$pins" "$venv/installed.txt"; then
+  rm -rf "$venv"
+  "${PYTHON:-python3}" -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$pins"
+  cp "$pins" "$venv/installed.txt"
+fi
+
+if [ "${DRYDOCK_TORCH:-1}" = 1 ] && ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
+  there=$("$arenas/bin/python" -c 'import torch, os; print(os.path.dirname(os.path.dirname(torch.__file__)))' 2>/dev/null || true)
+  mine=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  if [ -n "$there" ] && [ "$(basename "$(dirname "$there")")" = "$(basename "$(dirname "$mine")")" ]; then
+    echo "$there" > "$mine/zz-arenas.pth"
+  else
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "$(grep '^torch==' integration/python/requirements.txt)" numpy
+  fi
+fi
+
+echo "== lint and types"
+cd python
+sources=(src/drydock tests/trainer examples/train_fsdp2.py)
+"$venv/bin/ruff" check "${sources[@]}"
+"$venv/bin/mypy" src/drydock/*.py
+
+echo "== wheel"
+"$venv/bin/python" -m build --wheel --no-isolation --outdir ../.cache/dist . > ../.cache/python-build.log || { cat ../.cache/python-build.log; exit 1; }
+rm -rf build
+ls -1 ../.cache/dist/*.whl | tail -n 1
+
+echo "== tests"
+exec "$venv/bin/python" -m pytest tests/trainer "$@"
