@@ -13,16 +13,18 @@ import (
 // decoders are all decoders of the wire format, by the name of their golden. Each
 // returns what it read as `any`, and how to write it again.
 var decoders = map[string]func([]byte) (any, func() ([]byte, error), error){
-	"layout":   codec(DecodeLayout, EncodeLayout),
-	"endpoint": codec(DecodeEndpoint, EncodeEndpoint),
-	"tiles":    codec(DecodeTiles, EncodeTiles),
-	"table":    codec(DecodeTable, EncodeTable),
-	"manifest": codec(DecodeManifest, EncodeManifest),
-	"ended":    codec(DecodeEnded, EncodeEnded),
-	"run":      codec(DecodeRun, EncodeRun),
-	"lease":    codec(DecodeLease, EncodeLease),
-	"order":    codec(DecodeOrder, EncodeOrder),
-	"status":   codec(DecodeStatus, EncodeStatus),
+	"layout":           codec(DecodeLayout, EncodeLayout),
+	"endpoint":         codec(DecodeEndpoint, EncodeEndpoint),
+	"tiles":            codec(DecodeTiles, EncodeTiles),
+	"table":            codec(DecodeTable, EncodeTable),
+	"table-partial":    codec(DecodeTable, EncodeTable),
+	"manifest-partial": codec(DecodeManifest, EncodeManifest),
+	"manifest":         codec(DecodeManifest, EncodeManifest),
+	"ended":            codec(DecodeEnded, EncodeEnded),
+	"run":              codec(DecodeRun, EncodeRun),
+	"lease":            codec(DecodeLease, EncodeLease),
+	"order":            codec(DecodeOrder, EncodeOrder),
+	"status":           codec(DecodeStatus, EncodeStatus),
 }
 
 func codec[T any](decode func([]byte) (*T, error), encode func(*T) ([]byte, error)) func([]byte) (any, func() ([]byte, error), error) {

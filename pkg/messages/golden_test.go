@@ -56,6 +56,15 @@ func exampleManifest(tb testing.TB) *Manifest {
 	}}}
 }
 
+// examplePartial is the example's next version, in which only the second source changed.
+func examplePartial(tb testing.TB) (*Table, *Manifest) {
+	base := exampleManifest(tb).Ref()
+	t, m := exampleTable(tb), exampleManifest(tb)
+	t.Key.Version, t.Base, t.Changed = 8, &base, []uint32{1}
+	m.Key.Version, m.Base = 8, &base
+	return t, m
+}
+
 func mustEncode[T any](tb testing.TB, encode func(T) ([]byte, error), v T) []byte {
 	tb.Helper()
 	b, err := encode(v)
@@ -70,7 +79,11 @@ var exampleTime = time.UnixMilli(1700000000123).UTC()
 // examples are the payloads of all schemas, by name.
 func examples(tb testing.TB) map[string][]byte {
 	key := Key{Run: 1, Version: 7}
+	partialTable, partialManifest := examplePartial(tb)
 	return map[string][]byte{
+		"table-partial":    mustEncode(tb, EncodeTable, partialTable),
+		"manifest-partial": mustEncode(tb, EncodeManifest, partialManifest),
+
 		"layout":   mustEncode(tb, EncodeLayout, exampleLayout()),
 		"endpoint": mustEncode(tb, EncodeEndpoint, exampleEndpoint()),
 		"tiles":    mustEncode(tb, EncodeTiles, exampleTiles()),

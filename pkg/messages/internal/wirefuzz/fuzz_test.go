@@ -35,6 +35,9 @@ func golden(f *testing.F, name string) []byte {
 // accepts must survive another round.
 func fuzz[T any](f *testing.F, name string, decode func([]byte) (*T, error), encode func(*T) ([]byte, error)) {
 	f.Add(golden(f, name))
+	if name == "table" || name == "manifest" {
+		f.Add(golden(f, name+"-partial"))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, err := decode(b)
 		if err != nil {
