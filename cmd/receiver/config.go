@@ -37,9 +37,14 @@ type config struct {
 	StagingBytes   int64         `help:"Memory beyond the arenas, in bytes." default:"268435456"`
 	VerifyFloor    float64       `help:"Share of the bytes read that must be verified, from 0 to 1; below it the version is not applied." default:"0"`
 	Stall          time.Duration `help:"Longest time without a finished batch from a trainer rank." default:"30s"`
+
+	engine
 }
 
 func (c *config) check() error {
+	if err := c.engine.check(); err != nil {
+		return err
+	}
 	if c.TP < 1 || len(c.Ranks) == 0 {
 		return fmt.Errorf("--tp %d --ranks %v: at least one each", c.TP, c.Ranks)
 	}
@@ -60,12 +65,17 @@ func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return cli.WithCode(cli.ExitInput, err)
 	}
-	p, err := c.Start(ctx, "drydock-receiver", c.Name, 0, 1, log.With("model", c.Model, "receiver", c.Name))
+	log = log.With("model", c.Model, "receiver", c.Name)
+	installer, err := c.install(maker{receiver: c.Name, arenas: c.arenas(), log: log})
+	if err != nil {
+		return cli.WithCode(cli.ExitUsage, err)
+	}
+	p, err := c.Start(ctx, "drydock-receiver", c.Name, 0, 1, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	receiver, err := c.receiver(p, dests)
+	receiver, err := c.receiver(p, dests, installer)
 	if err != nil {
 		return err
 	}
@@ -74,7 +84,7 @@ func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
 }
 
 // receiver opens transports and arenas.
-func (c *config) receiver(p *wiring.Process, dests []plan.Dest) (*refit.Receiver, error) {
+func (c *config) receiver(p *wiring.Process, dests []plan.Dest, installer refit.Installer) (*refit.Receiver, error) {
 	transports, err := c.Open(p, wiring.Listen{}, rdma.NewIncarnation())
 	if err != nil {
 		return nil, err
@@ -85,7 +95,8 @@ func (c *config) receiver(p *wiring.Process, dests []plan.Dest) (*refit.Receiver
 	}
 	receiver, err := refit.NewReceiver(refit.ReceiverConfig{
 		Name: c.Name, Model: c.Model, Control: p.Control, Transports: transports, Dests: dests, TP: c.TP,
-		ArenaRoot: filepath.Join(c.ArenaDir, c.Name), HugePages: c.HugePages,
+		ArenaRoot: c.arenas(), HugePages: c.HugePages,
+		Installer: installer, InstallTimeout: c.InstallTimeout, Engine: c.group(),
 		AllowNarrowing: c.AllowNarrowing, StagingBytes: c.StagingBytes, VerifyFloor: c.VerifyFloor, Stall: c.Stall,
 		Costs: costs, Metrics: p.Metrics, Logger: p.Log,
 		Tracer: p.Telemetry.TracerProvider.Tracer(tracing.Scope), Lines: os.Stderr,
@@ -96,6 +107,9 @@ func (c *config) receiver(p *wiring.Process, dests []plan.Dest) (*refit.Receiver
 	p.Later(receiver.Close)
 	return receiver, nil
 }
+
+// arenas is the receiver's own folder.
+func (c *config) arenas() string { return filepath.Join(c.ArenaDir, c.Name) }
 
 // dests reads the capture and takes this host's ranks out of it.
 func (c *config) dests() ([]plan.Dest, error) {
