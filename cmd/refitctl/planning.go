@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 
 	"github.com/drydock-rl/drydock/internal/cli"
 	"github.com/drydock-rl/drydock/internal/operator"
@@ -16,14 +18,15 @@ import (
 // planCommand plans without moving a byte.
 type planCommand struct {
 	anyModel
-	Capture    string `help:"Capture file (drydock.capture.v1): what each destination rank needs." required:"" placeholder:"FILE"`
-	TP         int    `name:"tp" help:"Tensor-parallel size; the capture must have it." default:"1"`
-	Ranks      []int  `help:"Destination ranks that are planned together, as those of one host." default:"0"`
-	EP         bool   `name:"ep" help:"Take the capture's expert-parallel cases."`
-	Checkpoint string `help:"Plan against trainers that share this checkpoint, instead of a running model." placeholder:"DIR"`
-	Layout     string `help:"With --checkpoint, how trainers share tensors: ${enum}." default:"fsdp" enum:"fsdp,tp,hsdp"`
-	Trainers   int    `help:"With --checkpoint, the number of trainer ranks." default:"4"`
-	Version    string `help:"Without --checkpoint, the version to plan against: V, RUN.V or latest." default:"latest"`
+	Capture    string   `help:"Capture file (drydock.capture.v1): what each destination rank needs." required:"" placeholder:"FILE"`
+	TP         int      `name:"tp" help:"Tensor-parallel size; the capture must have it." default:"1"`
+	Ranks      []int    `help:"Destination ranks that are planned together, as those of one host." default:"0"`
+	EP         bool     `name:"ep" help:"Take the capture's expert-parallel cases."`
+	Checkpoint string   `help:"Plan against trainers that share this checkpoint, instead of a running model." placeholder:"DIR"`
+	Table      []string `help:"Plan against these shard tables: layout blobs as publishers store them, one for each rank, or refit.layouts.v1 files of a whole job." placeholder:"FILE"`
+	Layout     string   `help:"With --checkpoint, how trainers share tensors: ${enum}." default:"fsdp" enum:"fsdp,tp,hsdp"`
+	Trainers   int      `help:"With --checkpoint, the number of trainer ranks." default:"4"`
+	Version    string   `help:"With --model, the version to plan against: V, RUN.V or latest." default:"latest"`
 
 	AllowNarrowing []string `help:"Globs of parameters that may lose precision by a cast." placeholder:"GLOB"`
 	Flat           bool     `help:"Costs of transports that take a descriptor for each run, as nixl does, instead of strided segments."`
@@ -43,14 +46,19 @@ can't be made names each hole, overlap, unknown source and refused cast; exit co
 Examples:
 
     refitctl plan --capture capture.json --tp 2 --ranks 0,1 --checkpoint ./checkpoint --trainers 4
+    refitctl plan --capture capture.json --tp 2 --table rank0.layout,rank1.layout
     refitctl plan --capture capture.json --tp 2 --model demo --nats nats://127.0.0.1:4222 --version latest
     refitctl plan --capture capture.json --tp 2 --checkpoint ./checkpoint --param model.embed_tokens.weight --svg embed.svg`
 }
 
 func (c *planCommand) check() error {
 	switch {
-	case c.Checkpoint == "" && c.Model == "":
-		return errors.New("what do the trainers hold? Name a --checkpoint, or a --model on a server")
+	case c.Checkpoint == "" && c.Model == "" && len(c.Table) == 0:
+		return errors.New("what do the trainers hold? Name a --checkpoint, --table files, or a --model on a server")
+	case c.Checkpoint != "" && len(c.Table) > 0:
+		return errors.New("--checkpoint and --table both say what the trainers hold: give one")
+	case len(slices.Compact(slices.Sorted(slices.Values(c.Ranks)))) != len(c.Ranks):
+		return fmt.Errorf("--ranks %v: the same rank twice", c.Ranks)
 	case c.SVG != "" && c.Param == "":
 		return errors.New("--svg draws one parameter: name it with --param")
 	case c.SVG == "-" && c.JSON:
@@ -90,6 +98,9 @@ func (c *planCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer) 
 
 // table finds what the trainers hold.
 func (c *planCommand) table(ctx context.Context, log *slog.Logger) (t *plan.Table, err error) {
+	if len(c.Table) > 0 {
+		return operator.FileTable(c.Table)
+	}
 	if c.Checkpoint != "" {
 		return operator.CheckpointTable(c.Checkpoint, c.Layout, c.Trainers)
 	}

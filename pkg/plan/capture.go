@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // CaptureSchema names the file format that DecodeCapture reads.
@@ -96,12 +97,35 @@ func (c *Capture) Case(tp, rank int, ep bool) (*CaptureCase, bool) {
 	return nil, false
 }
 
+// cases lists the capture's cases for people: rank of tensor-parallel size, ep for expert parallel.
+func (c *Capture) cases() string {
+	const shown = 12
+	var parts []string
+	for i := range c.Cases {
+		if i == shown {
+			parts = append(parts, fmt.Sprintf("and %d more", len(c.Cases)-shown))
+			break
+		}
+		k := &c.Cases[i]
+		s := fmt.Sprintf("%d of %d", k.Rank, k.TP)
+		if k.EP {
+			s += " ep"
+		}
+		parts = append(parts, s)
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return "ranks " + strings.Join(parts, ", ")
+}
+
 // Dest returns what the given rank needs. Parameters are not laid out: every Offset is 0. Copies share
 // their slices with the capture.
 func (c *Capture) Dest(tp, rank int, ep bool) (Dest, error) {
 	k, ok := c.Case(tp, rank, ep)
 	if !ok {
-		return Dest{}, fmt.Errorf("plan: capture of %q has no case for tensor parallel %d, rank %d, expert parallel %t", c.Family, tp, rank, ep)
+		return Dest{}, fmt.Errorf("plan: capture of %q has no case for tensor parallel %d, rank %d, expert parallel %t; it has %s",
+			c.Family, tp, rank, ep, c.cases())
 	}
 	d := Dest{Rank: k.Rank, Reorders: true, Copies: k.Copies, Fills: k.Fills, Alias: k.Alias}
 	for i := range k.Params {

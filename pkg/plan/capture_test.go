@@ -134,3 +134,15 @@ func FuzzDecodeCapture(f *testing.F) {
 		}
 	})
 }
+
+// TestMissingCaseIsNamedWithThoseThatExist: who asks for the wrong rank sees which there are.
+func TestMissingCaseIsNamedWithThoseThatExist(t *testing.T) {
+	t.Parallel()
+	c := plan.Capture{Family: "f", Cases: []plan.CaptureCase{{TP: 2, Rank: 1}, {TP: 4, Rank: 3, EP: true}}}
+	if _, err := c.Dest(2, 0, false); err == nil || !strings.Contains(err.Error(), "ranks 1 of 2, 3 of 4 ep") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := (&plan.Capture{}).Dest(1, 0, false); err == nil || !strings.Contains(err.Error(), "it has none") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -84,7 +84,7 @@ func ExamplePlan_Explain() {
 	// Output:
 	// half BF16[4 300] of destination rank 0: 2.40 kB at 0 of the arena
 	//   copy 0: BF16 w, source.narrow(1, 0, 300), to 0
-	//     rank 0 region 0 @0: exact, 1 segments, 4 runs, 2.40 kB for 2.40 kB needed (batch 0): 4 runs straight into the arena cost 3 µs
+	//     [0:4, 0:300]: rank 0 region 0 @0: exact, 1 segments, 4 runs, 2.40 kB for 2.40 kB needed (batch 0): 4 runs straight into the arena cost 3 µs
 }
 
 // The boxes of a flattened parameter's range: a partial row, whole rows, a partial row.

@@ -34,6 +34,7 @@ type ExplainedRead struct {
 	Rank     int     `json:"rank"`
 	Region   uint32  `json:"region"`
 	Offset   int64   `json:"offset"` // bytes in the region
+	Box      []int64 `json:"box"`    // lo0,hi0,… of the parameter's elements: the smallest box around what it brings
 	Batch    int     `json:"batch"`
 	Replicas []int   `json:"replicas,omitempty"` // ranks that hold the same
 	Shape    string  `json:"shape"`
@@ -62,7 +63,7 @@ func (p *Plan) Explain(dest int, param string) (*Explanation, error) {
 		}
 	}
 	if at < 0 {
-		return nil, fmt.Errorf("plan: explain: %w: %q", ErrUnknownParam, param)
+		return nil, fmt.Errorf("plan: explain: %w: %q%s", ErrUnknownParam, param, d.resembling(param))
 	}
 	q := &d.Params[at]
 	if q.Excluded != "" {
@@ -82,6 +83,24 @@ func (p *Plan) Explain(dest int, param string) (*Explanation, error) {
 		}
 	}
 	return e, nil
+}
+
+// resembling names a few parameters that somebody who wrote the name may have meant: those that hold it, or
+// begin like it as far as the last dot.
+func (d *Dest) resembling(name string) string {
+	const shown = 3
+	var close []string
+	for _, part := range []string{name, name[:strings.LastIndexByte(name, '.')+1], name[strings.LastIndexByte(name, '.')+1:]} {
+		for i := range d.Params {
+			if q := d.Params[i].Name; part != "" && strings.Contains(q, part) && len(close) < shown && !slices.Contains(close, q) {
+				close = append(close, q)
+			}
+		}
+	}
+	if len(close) == 0 {
+		return fmt.Sprintf("; there are %d others", len(d.Params))
+	}
+	return fmt.Sprintf("; is it one of %q?", close)
 }
 
 // explainCopies lists the parameter's copies, and under each the reads that serve it.
@@ -108,13 +127,40 @@ func (p *Plan) explainCopies(dest, param int, e *Explanation) {
 					continue
 				}
 				if k, ok := index[b.copy]; ok {
-					e.Copies[k].Reads = append(e.Copies[k].Reads, p.explainRead(i, pl))
+					r := p.explainRead(i, pl)
+					lo, hi := pl.extent(b, p)
+					r.Box = d.Params[param].boxAround(lo-d.Params[param].Offset, hi-d.Params[param].Offset)
+					e.Copies[k].Reads = append(e.Copies[k].Reads, r)
 					last = b.copy
 				}
 			}
 			return true
 		})
 	}
+}
+
+// extent returns the bytes of the arena from the first to past the last that a read brings for one copy.
+func (pl *place) extent(b *base, p *Plan) (lo, hi int64) {
+	t := pl.tmpl
+	lo, hi = -1, -1
+	for row := t.walks[pl.read.walks:pl.read.walksEnd]; len(row) > 0; {
+		u := row[0]
+		w, n := walkFrom(row[1:])
+		row = row[1+n:]
+		if &p.bases[pl.inst.base+uint32(u)] != b {
+			continue
+		}
+		from := b.off + w.dst
+		to := from + t.fromTo[u][1].Size()
+		for d := range w.n {
+			to += (w.size[d] - 1) * w.dstStride[d]
+		}
+		if lo < 0 || from < lo {
+			lo = from
+		}
+		hi = max(hi, to)
+	}
+	return lo, hi
 }
 
 // explainRead compares what was chosen with what exact runs would have cost.
@@ -212,7 +258,7 @@ func (e *Explanation) String() string {
 		fmt.Fprintf(&b, "  copy %d: %s %s, %s, to %d\n", c.Copy, c.From, c.Source, c.View, c.Dst)
 		for k := range c.Reads {
 			r := &c.Reads[k]
-			fmt.Fprintf(&b, "    rank %d region %d @%d: %s, %d segments, %d runs, %s for %s needed (batch %d", r.Rank, r.Region, r.Offset,
+			fmt.Fprintf(&b, "    %s: rank %d region %d @%d: %s, %d segments, %d runs, %s for %s needed (batch %d", boxString(r.Box), r.Rank, r.Region, r.Offset,
 				r.Shape, r.Segments, r.Runs, nbytesString(r.Wire), nbytesString(r.Needed), r.Batch)
 			if len(r.Replicas) > 0 {
 				fmt.Fprintf(&b, "; also on ranks %v", r.Replicas)
