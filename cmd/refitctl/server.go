@@ -68,6 +68,7 @@ type initCommand struct {
 	MaxBytes operator.Size `help:"Bound of the stream, such as 2GiB. Default: 2GiB, with --memory 256MiB." default:"0" placeholder:"SIZE"`
 	MaxAge   time.Duration `help:"How long tables are kept of versions that nobody commits." default:"168h"`
 	Memory   bool          `help:"Keep everything in the servers' memory: for trials, since a restart loses it."`
+	Monitor  string        `help:"Monitoring address of a server, to look whether it syncs every write before it acknowledges it." placeholder:"http://HOST:8222"`
 	JSON     bool          `name:"json" help:"Write JSON."`
 }
 
@@ -75,6 +76,9 @@ type initCommand struct {
 func (initCommand) Help() string {
 	return `What exists already as wanted is left alone, so init may be repeated. What exists with other settings is never
 changed: each difference is shown, and the exit code is 3.
+
+A single replica is as durable as its server's disk: by default nats-server syncs every two minutes, and a power cut
+loses versions that were acknowledged. A client can't see that setting; the server's monitoring pages show it (--monitor).
 
 Examples:
 
@@ -90,7 +94,7 @@ func (c *initCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer) 
 	return c.connected(ctx, log, func(nc *nats.Conn) error {
 		created, err := operator.Init(ctx, nc, messages.Config{
 			Model: c.Model, Replicas: c.Replicas, MaxBytes: int64(c.MaxBytes), MaxAge: c.MaxAge, Memory: c.Memory, Deadline: c.Timeout, Logger: log,
-		})
+		}, c.Monitor)
 		if err != nil {
 			return err
 		}

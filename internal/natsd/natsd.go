@@ -37,6 +37,8 @@ type Options struct {
 	// Config is a server configuration file that is read first, e.g. for users and
 	// permissions; "": none. The other fields win over it.
 	Config string
+	// Monitor serves the server's monitoring pages on a free loopback port.
+	Monitor bool
 	// NoJetStream leaves JetStream off.
 	NoJetStream bool
 }
@@ -131,6 +133,9 @@ func (o Options) server() (*server.Options, error) {
 		so.TLSConfig, so.TLS = o.TLS, true
 		so.TLSTimeout = 5
 	}
+	if o.Monitor {
+		so.HTTPHost, so.HTTPPort = "127.0.0.1", server.RANDOM_PORT
+	}
 	so.JetStream = !o.NoJetStream
 	if so.JetStream {
 		if o.Dir == "" {
@@ -144,6 +149,15 @@ func (o Options) server() (*server.Options, error) {
 
 // URL is where clients connect.
 func (s *Server) URL() string { return s.srv.ClientURL() }
+
+// MonitorURL is where the monitoring pages are; "" without Options.Monitor.
+func (s *Server) MonitorURL() string {
+	addr := s.srv.MonitorAddr()
+	if addr == nil {
+		return ""
+	}
+	return "http://" + addr.String()
+}
 
 // Shutdown stops the server and waits until it is gone. It may be repeated.
 func (s *Server) Shutdown() {

@@ -19,11 +19,14 @@ type Created struct {
 	Storage  string   `json:"storage"` // "file" or "memory"
 	Replicas int      `json:"replicas"`
 	MaxBytes int64    `json:"max_bytes,omitempty"` // 0: the default of package messages
+	// Durability says what a crash of the servers' machines costs.
+	Durability string `json:"durability"`
 }
 
 // Init creates a model's stream and buckets. What exists as wanted is left alone; what differs is an error that names
-// each difference, and then nothing is made.
-func Init(ctx context.Context, nc *nats.Conn, cfg messages.Config) (*Created, error) {
+// each difference, and then nothing is made. A monitor, the address of a server's monitoring pages, lets it look
+// whether that server syncs; "" is none.
+func Init(ctx context.Context, nc *nats.Conn, cfg messages.Config, monitor string) (*Created, error) {
 	if err := messages.Init(ctx, nc, cfg); err != nil {
 		return nil, err
 	}
@@ -32,7 +35,9 @@ func Init(ctx context.Context, nc *nats.Conn, cfg messages.Config) (*Created, er
 	if cfg.Memory {
 		c.Storage = "memory"
 	}
-	return c, nil
+	var err error
+	c.Durability, err = durability(ctx, cfg, monitor)
+	return c, err
 }
 
 // places names the stream and the buckets of a model.
@@ -43,8 +48,8 @@ func places(model string) (stream string, buckets []string) {
 
 // Write says what is there.
 func (c *Created) Write(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "model %s is ready: stream %s, buckets %s; %s storage, %d replica(s)\n",
-		c.Model, c.Stream, names(c.Buckets), c.Storage, c.Replicas)
+	_, err := fmt.Fprintf(w, "model %s is ready: stream %s, buckets %s; %s storage, %d replica(s)\n%s\n",
+		c.Model, c.Stream, names(c.Buckets), c.Storage, c.Replicas, c.Durability)
 	return err
 }
 

@@ -42,7 +42,7 @@ func TestGeneratedUsersGetIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if _, err := Init(natstest.Context(t, 10*time.Second), nc, messages.Config{Model: u.Model, Memory: true}); err != nil {
+	if _, err := Init(natstest.Context(t, 10*time.Second), nc, messages.Config{Model: u.Model, Memory: true}, ""); err != nil {
 		t.Error(err)
 	}
 }
