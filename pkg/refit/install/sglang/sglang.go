@@ -23,7 +23,7 @@ const (
 	InPlace Mode = "in_place" // they keep caches of the old weights, and so does whoever shares a prefix with them, until they have ended
 )
 
-// ErrStale: the server has the new weights, but would not flush what the old ones computed. It goes on; until its running
+// ErrStale says that the server has the new weights, but would not flush what the old ones computed. It goes on; until its running
 // requests have ended, answers may be computed with prefixes of the version before. The next installation tries again.
 var ErrStale = errors.New("the prefix cache holds what the version before computed")
 

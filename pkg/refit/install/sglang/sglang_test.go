@@ -239,7 +239,11 @@ func TestBadFolders(t *testing.T) {
 		says  string
 	}{
 		{"missing", func(_ *testing.T, in *refit.Installation) { os.Remove(in.Files[0]) }, "expected only"},
-		{"truncated", func(_ *testing.T, in *refit.Installation) { os.Truncate(in.Files[0], 20) }, "rank-0"},
+		{"truncated", func(t *testing.T, in *refit.Installation) {
+			if err := os.Truncate(in.Files[0], 20); err != nil {
+				t.Fatal(err)
+			}
+		}, "rank-0"},
 		{"another file beside", func(t *testing.T, in *refit.Installation) {
 			if err := os.WriteFile(filepath.Join(in.Dir, "more.safetensors"), nil, 0o600); err != nil {
 				t.Fatal(err)

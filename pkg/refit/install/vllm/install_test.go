@@ -125,7 +125,13 @@ func (b *bench) serves(label string) {
 }
 
 // fails installs what must fail with a class and say something.
-func (b *bench) fails(in refit.Installation, class refit.Class, says string) error {
+func (b *bench) fails(in refit.Installation, class refit.Class, says string) {
+	b.t.Helper()
+	_ = b.failure(in, class, says)
+}
+
+// failure is fails, for those who look at the error too.
+func (b *bench) failure(in refit.Installation, class refit.Class, says string) error {
 	b.t.Helper()
 	_, err := b.inst.Install(bounded(b.t), in)
 	if err == nil || refit.ClassOf(err) != class || !strings.Contains(err.Error(), says) {
@@ -167,8 +173,10 @@ func TestOrder(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 2)
 	b.take(1)
-	first := []string{"init_weight_transfer_engine", "start_weight_update", "update_weights", "pause", "finish_weight_update",
-		"update_weight_version", "reset_prefix_cache", "resume", "rpc drydock_done"}
+	first := []string{
+		"init_weight_transfer_engine", "start_weight_update", "update_weights", "pause", "finish_weight_update",
+		"update_weight_version", "reset_prefix_cache", "resume", "rpc drydock_done",
+	}
 	if got := b.e.Calls(); !slices.Equal(got, first) {
 		t.Errorf("calls %q, want %q", got, first)
 	}
@@ -292,7 +300,7 @@ func TestBroken(t *testing.T) {
 	b := newBench(t, 2)
 	b.take(1)
 	b.e.Rank(1).FailApply, b.e.Rank(1).FailUndo = 1, true
-	err := b.fails(b.version(2), refit.EngineUnknown, "no whole version")
+	err := b.failure(b.version(2), refit.EngineUnknown, "no whole version")
 	if s := b.e.State(); !errors.Is(err, vllm.ErrBroken) || !s.Paused || s.Weights[1] != "torn" {
 		t.Fatalf("%v: the engine is %+v, want it paused", err, s)
 	}
@@ -318,7 +326,7 @@ func TestBadFiles(t *testing.T) {
 		says  string
 	}{
 		{"missing", func(t *testing.T, in refit.Installation) { os.Remove(in.Files[1]) }, "no such file"},
-		{"truncated", func(t *testing.T, in refit.Installation) { os.Truncate(in.Files[1], 40) }, "rank 1"},
+		{"truncated", func(t *testing.T, in refit.Installation) { truncate(t, in.Files[1]) }, "rank 1"},
 		{"not sealed", func(t *testing.T, in refit.Installation) {
 			if err := os.WriteFile(in.Files[0], make([]byte, 512), 0o600); err != nil {
 				t.Fatal(err)
@@ -351,12 +359,19 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
+func truncate(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Truncate(path, 30); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFileChangesAfterTheLook: the rank looks too, and its refusal pauses nothing.
 func TestFileChangesAfterTheLook(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 2)
 	in := b.version(1)
-	b.e.At("POST /update_weights", vllmtest.Fault{Before: func() { os.Truncate(in.Files[1], 30) }})
+	b.e.At("POST /update_weights", vllmtest.Fault{Before: func() { truncate(t, in.Files[1]) }})
 	b.fails(in, refit.InstallRefused, "rank 1 is refused, has its checkpoint")
 	b.serves("default")
 	b.take(1)
@@ -387,7 +402,7 @@ func TestPausedBySomebodyElse(t *testing.T) {
 	b := newBench(t, 1)
 	b.take(1)
 	b.e.Pause()
-	if err := b.fails(b.version(2), refit.EngineUnreachable, "paused by somebody else"); !errors.Is(err, vllm.ErrPaused) {
+	if err := b.failure(b.version(2), refit.EngineUnreachable, "paused by somebody else"); !errors.Is(err, vllm.ErrPaused) {
 		t.Error(err)
 	}
 	if s := b.e.State(); !s.Paused || s.Label != "7.1" {
@@ -430,7 +445,7 @@ func TestForeignServer(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, 2)
 			change(b.e)
-			if err := b.fails(b.version(1), refit.InstallRefused, "back end"); !errors.Is(err, vllm.ErrNoBackend) {
+			if err := b.failure(b.version(1), refit.InstallRefused, "back end"); !errors.Is(err, vllm.ErrNoBackend) {
 				t.Error(err)
 			}
 			if got := b.e.Calls(); len(got) != 0 {
@@ -447,7 +462,7 @@ func TestShiftedAnswers(t *testing.T) {
 	b.take(1)
 	b.e.Rank(0).Raise["drydock_status"] = "somebody else's exception"
 	b.fails(b.version(2), refit.InstallRefused, "somebody else's exception")
-	if err := b.fails(b.version(2), refit.InstallRefused, "restart the engine"); !errors.Is(err, vllm.ErrConfused) {
+	if err := b.failure(b.version(2), refit.InstallRefused, "restart the engine"); !errors.Is(err, vllm.ErrConfused) {
 		t.Error(err)
 	}
 	b.serves("7.1")

@@ -52,7 +52,10 @@ func startServer(t *testing.T, model string, tp int) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
 	l.Close()
 	log, err := os.Create(filepath.Join(os.Getenv("DRYDOCK_VLLM_WORK"), "server.log"))
 	if err != nil {
@@ -60,7 +63,7 @@ func startServer(t *testing.T, model string, tp int) *server {
 	}
 	t.Cleanup(func() { log.Close() })
 	cmd := exec.Command(os.Getenv("DRYDOCK_VLLM_PYTHON"), "-m", "vllm.entrypoints.openai.api_server", "--model", model,
-		"--host", "127.0.0.1", "--port", fmt.Sprint(port), "--served-model-name", "m", "--dtype", "bfloat16", "--max-model-len", "512",
+		"--host", "127.0.0.1", "--port", port, "--served-model-name", "m", "--dtype", "bfloat16", "--max-model-len", "512",
 		"--max-num-seqs", "8", "--enforce-eager", "-tp", fmt.Sprint(tp), "--weight-transfer-config", `{"backend":"drydock"}`,
 		"--worker-extension-cls", "breaking.BreakingWorker") // which makes applies fail; Drydock's own needs no flag
 	cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "VLLM_SERVER_DEV_MODE=1", "VLLM_NO_USAGE_STATS=1", "VLLM_CPU_KVCACHE_SPACE=1")
@@ -73,8 +76,11 @@ func startServer(t *testing.T, model string, tp int) *server {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, url: fmt.Sprintf("http://127.0.0.1:%d", port), cmd: cmd, done: make(chan struct{})}
-	go func() { cmd.Wait(); close(s.done) }()
+	s := &server{t: t, url: "http://127.0.0.1:" + port, cmd: cmd, done: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // it is told to end, or the log says why it did
+		close(s.done)
+	}()
 	t.Cleanup(func() {
 		s.stop()
 		for _, f := range shmFiles() { // which vLLM leaves behind
@@ -244,11 +250,11 @@ func realInstaller(t *testing.T, s *server, change ...func(*vllm.Config)) *vllm.
 	return inst
 }
 
-func TestRealDense(t *testing.T)    { real(t, newWorld(t, "dense", 1)) }
-func TestRealExperts2(t *testing.T) { real(t, newWorld(t, "moe", 2)) }
+func TestRealDense(t *testing.T)    { refitted(t, newWorld(t, "dense", 1)) }
+func TestRealExperts2(t *testing.T) { refitted(t, newWorld(t, "moe", 2)) }
 
-// real refits a server through versions, good and bad, and compares it with fresh servers of the same weights.
-func real(t *testing.T, w *world) {
+// refitted refits a server through versions, good and bad, and compares it with fresh servers of the same weights.
+func refitted(t *testing.T, w *world) {
 	truth := map[int]string{} // seed: logprobs of a fresh server
 	s := startServer(t, w.model(1), w.tp)
 	truth[1] = s.logprobs()
