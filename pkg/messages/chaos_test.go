@@ -261,6 +261,51 @@ func TestChaosCluster(t *testing.T) {
 	f.end()
 }
 
+// TestChaosSlowDisk: the stream's leader works a fifth of the time only, in pieces of
+// a tenth of a second, as a server does whose every write waits for a slow disk. In
+// make chaos it then freezes for longer than an election takes, and comes back
+// believing that it leads. That takes longer to get over than its death: whoever dials
+// it is accepted by its kernel, and waits five seconds for a word of it.
+func TestChaosSlowDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs three server processes")
+	}
+	cluster := natstest.StartCluster(t)
+	f := startFleet(t, cluster.URL(), messages.Config{Replicas: 3})
+	f.advance(time.Minute)
+	stream := "REFIT_" + messages.Token(model)
+	for began, round := time.Now(), 0; round < 1 || time.Since(began) < *chaosFor; round++ {
+		slow := max(cluster.Leader(stream), 0)
+		ctx, stop := context.WithCancel(f.ctx)
+		var pulses sync.WaitGroup
+		pulses.Go(func() {
+			defer cluster.Stop(slow, false)
+			for ctx.Err() == nil {
+				cluster.Stop(slow, true)
+				f.wait(80 * time.Millisecond)
+				cluster.Stop(slow, false)
+				f.wait(20 * time.Millisecond)
+			}
+		})
+		slowed := time.Now()
+		f.advance(time.Minute)
+		t.Logf("server %d is slow: two more versions were installed everywhere after %v", slow, time.Since(slowed).Round(time.Millisecond))
+		stop()
+		pulses.Wait()
+		if *chaosFor < time.Minute {
+			break
+		}
+		frozen := max(cluster.Leader(stream), 0)
+		cluster.Stop(frozen, true)
+		stopped := time.Now()
+		f.advance(2 * time.Minute)
+		t.Logf("server %d is frozen: two more versions were installed everywhere after %v", frozen, time.Since(stopped).Round(time.Millisecond))
+		cluster.Stop(frozen, false)
+		f.advance(time.Minute)
+	}
+	f.end()
+}
+
 // TestLostData: a server forgets everything; the publisher that holds the version puts
 // run, version and commit back, and the run number is not given out again.
 func TestLostData(t *testing.T) {

@@ -146,6 +146,22 @@ func (c *Cluster) Kill(i int) {
 	n.cmd = nil
 }
 
+// Stop freezes a server, or lets it go on: to the others it is one whose machine, or
+// whose disk, has come to a halt.
+func (c *Cluster) Stop(i int, frozen bool) {
+	n := c.nodes[i]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cmd == nil {
+		return
+	}
+	sig := syscall.SIGCONT
+	if frozen {
+		sig = syscall.SIGSTOP
+	}
+	_ = n.cmd.Process.Signal(sig) // fails only when it is gone
+}
+
 // awaitReady waits until the cluster has a JetStream leader that knows all servers.
 func (c *Cluster) awaitReady() {
 	c.tb.Helper()
