@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -103,21 +105,102 @@ def _is_tensor(data: object) -> bool:
     return type(data).__module__.partition(".")[0] == "torch"
 
 
+#: Bytes of a piece of work of one copying thread.
+_PIECE = 16 << 20
+
+#: Bytes that are not worth waking threads for.
+_SMALL = 1 << 20
+
+
 def perform(copies: Sequence[Copy]) -> None:
-    """Does the copies: tensors in one call, on all of torch's threads; other memory one after the other."""
-    tensors = [c for c in copies if _is_tensor(c[1])]
+    """Does the copies; those of host tensors on several threads.
+
+    The threads are ours: torch's own wait for each other after every tensor, and one that the kernel has taken off its core
+    then holds up all. Here each takes the next piece when it is done with one, and all meet once.
+    """
+    host, device = [], []
     for destination, source in copies:
         if not _is_tensor(source):
             destination[:] = source
-    if not tensors:
-        return
+        elif source.device.type == "cpu":
+            host.append((destination, source))
+        else:
+            device.append((destination, source))
+    if device:
+        _from_devices(device)
+    if host:
+        _from_host(host)
+
+
+def _from_devices(copies: Sequence[Copy]) -> None:
     import torch
 
     with torch.no_grad():
-        torch._foreach_copy_([d for d, _ in tensors], [s for _, s in tensors])
-    devices = {s.device for _, s in tensors if s.device.type == "cuda"}
-    for device in devices:
-        torch.cuda.synchronize(device)
+        torch._foreach_copy_([d for d, _ in copies], [s for _, s in copies], non_blocking=True)
+    for one in {s.device for _, s in copies}:
+        if one.type == "cuda":
+            torch.cuda.synchronize(one)
+
+
+def _from_host(copies: Sequence[Copy]) -> None:
+    import torch
+
+    if sum(d.nbytes for d, _ in copies) <= _SMALL:
+        with torch.no_grad():
+            torch._foreach_copy_([d for d, _ in copies], [s for _, s in copies])
+        return
+    pool, workers = _pool()
+    work = iter(_pieces(copies))
+
+    def take() -> None:
+        with torch.no_grad():
+            for destination, source in iter(lambda: next(work, None), None):
+                destination.copy_(source)
+
+    for done in [pool.submit(take) for _ in range(workers)]:
+        done.result()
+
+
+def _pieces(copies: Sequence[Copy]) -> list[Copy]:
+    """Cuts what is large along its rows; the largest first, so that no thread is left with one at the end."""
+    out: list[Copy] = []
+    for destination, source in copies:
+        rows = destination.shape[0] if destination.dim() else 1
+        step = max(1, rows * _PIECE // max(1, destination.nbytes))
+        if step >= rows:
+            out.append((destination, source))
+        else:
+            out += zip(destination.split(step), source.split(step), strict=True)
+    out.sort(key=lambda c: -int(c[0].nbytes))
+    return out
+
+
+_pools: dict[int, tuple[ThreadPoolExecutor, int]] = {}
+
+
+def _pool() -> tuple[ThreadPoolExecutor, int]:
+    """The copying threads of this process; a forked child has its own. Each computes alone: torch's number of threads is a
+    setting of the calling thread, and a default of those to come, which is put back."""
+    made = _pools.get(os.getpid())
+    if made is None:
+        import torch
+
+        threads = torch.get_num_threads()
+        workers = max(1, min(threads, 8))
+        ready = threading.Barrier(workers + 1)
+
+        def begin() -> None:
+            torch.set_num_threads(1)
+            ready.wait()
+
+        pool = ThreadPoolExecutor(workers, "drydock-copy")
+        for _ in range(workers):
+            pool.submit(begin)
+        ready.wait()
+        torch.set_num_threads(threads)
+        _pools.clear()
+        made = _pools[os.getpid()] = (pool, workers)
+    return made
 
 
 def refuse_saturation(shards: Sequence[Shard], served: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""A trainer's publisher: two calls a step, no collective, no event loop, no thread.
+"""A trainer's publisher: one call a step, no collective, no event loop, no thread but those that copy.
 
     with Publisher("org/model", model) as publisher:
         for step in steps:

@@ -110,6 +110,24 @@ def test_copies_are_what_torch_casts(tmp_path: Path, dtype: str) -> None:
     assert (tmp_path / "slot").read_bytes() == s.memory[:], "the file has it"
 
 
+def test_large_copies_are_shared_among_threads(tmp_path: Path) -> None:
+    """Pieces of one tensor, many tensors, a strided one and one without dimensions; torch's own threads stay as they are."""
+    threads = torch.get_num_threads()
+    sources = [torch.randn(3000, 3000), torch.randn(7), torch.randn(900, 700).t(), torch.tensor(3.0), torch.zeros(0, 5)]
+    shards = [Shard(f"{i}", "float32", tuple(t.shape), tuple((0, n) for n in t.shape), t) for i, t in enumerate(sources)]
+    places, end = [], 0
+    for t in sources:
+        places.append(place(([[0, n] for n in t.shape], end)))
+        end += (t.nbytes + 4095) // 4096 * 4096
+    s = slot(tmp_path, end)
+    copying.perform(copying.plan(shards, ["bfloat16"] * len(shards), places, s))
+    for t, (block,) in zip(sources, places, strict=True):
+        want = t.to(torch.bfloat16).contiguous().view(torch.uint8).numpy().tobytes() if t.dim() else None
+        if want is not None:
+            assert s.memory[block["offset"] : block["offset"] + len(want)] == want
+    assert torch.get_num_threads() == threads
+
+
 def test_blocks_repack(tmp_path: Path) -> None:
     """A served layout of two column blocks, of a strided source."""
     source = torch.arange(60.0).view(10, 6).t()  # 6 × 10, not contiguous
