@@ -25,7 +25,7 @@ type engine struct {
 	Installer      string        `help:"How the engine takes a version: shm (it reads the arena by its name), exec (a command, --exec), http (calls, --http-steps), vllm or sglang (their own calls, --engine-url)." default:"shm" placeholder:"NAME"`
 	InstallTimeout time.Duration `help:"Longest time that an installation may take; then the old version is installed again." default:"2m"`
 
-	Exec        []string `help:"Program and arguments of --installer exec, one flag for each; templates such as {{.Dir}}, {{.Version}}, {{json .Files}}. Exit codes: 0 it serves, 69 not reachable, 70 not known, else refused." sep:"none" placeholder:"ARG"`
+	Exec        []string `help:"Program and arguments of --installer exec, one flag for each (--exec=ARG); templates such as {{.Dir}}, {{.Version}}, {{json .Files}}. Exit codes: 0 it serves, 69 not reachable, 70 not known, else refused." sep:"none" placeholder:"ARG"`
 	HTTPSteps   string   `name:"http-steps" help:"YAML file of the calls of --installer http; docs/installers.md has the form." placeholder:"FILE"`
 	EngineURL   string   `name:"engine-url" help:"The engine's server, for --installer vllm and sglang." placeholder:"URL"`
 	EngineKey   string   `name:"engine-key-file" help:"File with the engine's API key." placeholder:"FILE"`

@@ -28,7 +28,7 @@ func TestUsageFollowsEverySlot(t *testing.T) {
 	second := stage(t, s, 2)
 	flip(t, s, second)
 	want("the next one serves", map[string]int{"retained": 1, "serving": 1})
-	third, err := s.Acquire()
+	third, err := acquire(s)
 	if err != nil {
 		t.Fatal(err)
 	}
