@@ -109,6 +109,9 @@ func TestDemoJSON(t *testing.T) {
 			if v.Receivers[rank].Drydock.Outcome != tracing.OutcomeApplied || v.Proofs[rank].Nbytes == 0 {
 				t.Errorf("version %d of receiver %d: outcome %s, %d bytes proven", v.Version, rank, v.Receivers[rank].Drydock.Outcome, v.Proofs[rank].Nbytes)
 			}
+			if r := &v.Receivers[rank]; r.UnattributedMs >= 0.05*r.E2EMs {
+				t.Errorf("version %d of receiver %d: %v ms of %v are in no stage, expected less than a twentieth", v.Version, rank, r.UnattributedMs, r.E2EMs)
+			}
 		}
 	}
 	d.leftNothing()

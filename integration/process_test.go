@@ -40,7 +40,10 @@ func start(t *testing.T, name, program string, args ...string) *process {
 // startWith is start with settings of the environment.
 func startWith(t *testing.T, name string, environ []string, program string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, cmd: exec.Command(filepath.Join(built.bin, program), args...), done: make(chan struct{})}
+	if !filepath.IsAbs(program) {
+		program = filepath.Join(built.bin, program)
+	}
+	p := &process{t: t, name: name, cmd: exec.Command(program, args...), done: make(chan struct{})}
 	// The race detector would have each program sleep for a second when it ends.
 	p.cmd.Env = append(append(p.cmd.Environ(), "GORACE=atexit_sleep_ms=0"), environ...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
