@@ -40,7 +40,7 @@ type checkpointCommand struct {
 	Checkpoint string `help:"Folder of safetensors files that the shards are cut from." required:"" placeholder:"DIR"`
 	Layout     string `help:"How trainers share tensors: ${enum}." default:"fsdp" enum:"fsdp,tp,hsdp"`
 
-	ServedLayout string `help:"How shards lie in served memory: ${enum}. Blocks of columns make a tensor-parallel slice a few long runs; auto serves them while receivers take slices." default:"plain" enum:"plain,blocks,auto"`
+	ServedLayout string `help:"How shards lie in served memory: ${enum}. Blocks of columns make a tensor-parallel slice a few long runs; auto serves them where receivers take slices." default:"plain" enum:"plain,blocks,auto"`
 
 	Slots        int   `help:"Buffers that versions alternate between; with 2 a version is read while the next is written." default:"2"`
 	TileMinBytes int64 `help:"Smallest tile that gets a digest of its own. Finer tiles verify thinner slices. 0: 16 KiB." default:"0"`
