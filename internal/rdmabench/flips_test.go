@@ -58,7 +58,11 @@ func newFlipRig(t *testing.T, open func(listen string) (rdma.Transport, error), 
 	reg := rdmatest.Register(t, source, g.src)
 	rdmatest.Register(t, reader, g.arena)
 	t.Cleanup(func() { _ = reader.Close(); _ = source.Close() })
-	r := rdmatest.RemoteOf(t, rdmatest.Pair{Source: source, Incarnation: source.(lives).Incarnation()}, reg)
+	life, ok := source.(lives)
+	if !ok {
+		t.Fatalf("%T has no incarnation", source)
+	}
+	r := rdmatest.RemoteOf(t, rdmatest.Pair{Source: source, Incarnation: life.Incarnation()}, reg)
 	faulty := rdmatest.Faulty(reader, rdmatest.Fault{
 		Kind: rdmatest.Corrupt, Rank: -1, Seed: 3,
 		Injected: func(_ int, _ rdma.Segment, at int64) { g.at = at },

@@ -378,7 +378,7 @@ func TestAbortEndsADial(t *testing.T) {
 			runtime.Gosched()
 		}
 		tr.Abort()
-		ctx, cancel := context.WithTimeout(context.Background(), rdmatest.Deadline)
+		ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Deadline)
 		defer cancel()
 		if err := tr.Wait(ctx); !errors.Is(err, rdma.ErrAborted) {
 			t.Errorf("abort of a read whose dial had begun (%t): %v", begun, err)
