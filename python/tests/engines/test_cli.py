@@ -48,7 +48,10 @@ def test_a_file_is_replaced_whole(tmp_path):
     assert [p.read_bytes() for p in (tmp_path / "deep").iterdir()] == [b"two"]
 
 
-@pytest.mark.parametrize("args", [["vllm"], ["tgi", "--model", "."], ["vllm", "--model", "/nowhere"], ["vllm", "--model", ".", "--tp", "0"]])
+WRONG = [["vllm"], ["tgi", "--model", "."], ["vllm", "--model", "/nowhere"], ["vllm", "--model", ".", "--tp", "0"]]
+
+
+@pytest.mark.parametrize("args", WRONG)
 def test_wrong_command_lines(args, capsys):
     with pytest.raises(SystemExit) as e:
         cli.main(args)

@@ -30,7 +30,8 @@ def check(load, params, sources):
     want = {n: torch.full(s, -1.0, dtype=d) for n, (s, d) in params.items()}
     load(want, {n: t.clone() for n, t in real.items()})
     ordered = [real[s.name] for s in listed]
-    got = dict((p.name, t) for p, t in replay.params(case, lambda p: torch.full(p.shape, -1.0, dtype=want[p.name].dtype), lambda i: ordered[i]))
+    made = replay.params(case, lambda p: torch.full(p.shape, -1.0, dtype=want[p.name].dtype), lambda i: ordered[i])
+    got = {p.name: t for p, t in made}
     for name, t in want.items():
         assert torch.equal(got[name], t), name
     return case

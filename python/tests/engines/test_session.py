@@ -99,7 +99,7 @@ def test_an_older_version_needs_to_be_said(s, make):
     apply(s, make(5))
     for older in (make(4), make(9, run=6)):
         s.start()
-        with pytest.raises(ArenaError, match="older than 7.5, which serves"):
+        with pytest.raises(ArenaError, match=r"older than 7\.5, which serves"):
             s.stage(older, 1, WANT)
         older.back = True
         s.stage(older, 1, WANT)

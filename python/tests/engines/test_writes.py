@@ -11,7 +11,7 @@ from drydock.capture.writes import Place, Write, settle
 def elements(place):
     """Every element of a place, the plain way."""
     found = [place.offset]
-    for n, s in zip(place.shape, place.stride):
+    for n, s in zip(place.shape, place.stride, strict=False):
         found = [at + k * s for at in found for k in range(n)]
     return found
 
@@ -36,7 +36,7 @@ def spread(runs):
 )
 def test_runs(place):
     assert spread(place.runs()) == sorted(elements(place))
-    assert all(a[1] < b[0] for a, b in zip(place.runs(), place.runs()[1:])), "adjacent runs are not joined"
+    assert all(a[1] < b[0] for a, b in zip(place.runs(), place.runs()[1:], strict=False)), "adjacent runs are not joined"
 
 
 def test_too_fine():

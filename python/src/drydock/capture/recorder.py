@@ -121,7 +121,9 @@ class Recorder(TorchDispatchMode):
         found = self._chains.get(key_of(t))
         if found is not None:
             return found
-        return "loader looks at a source in a way that is not recorded" if s in self._origin else "loader copies what is not of the checkpoint"
+        if s in self._origin:
+            return "loader looks at a source in a way that is not recorded"
+        return "loader copies what is not of the checkpoint"
 
     def _sources(self, t: torch.Tensor) -> frozenset[int]:
         s = storage_of(t)
@@ -235,7 +237,7 @@ class Recorder(TorchDispatchMode):
         if source.numel() != t.numel():
             target.computed.append("loader copies: expand")
             return
-        if any(not _keeps(a, b) for a, b in zip(chain.casts, (*chain.casts[1:], t.dtype))):
+        if any(not _keeps(a, b) for a, b in zip(chain.casts, (*chain.casts[1:], t.dtype), strict=False)):
             target.computed.append("loader converts to " + str(chain.casts[-1]).removeprefix("torch."))
             return
         if source.shape != t.shape:
@@ -263,7 +265,7 @@ class Recorder(TorchDispatchMode):
 
 def _keeps(a: torch.dtype, b: torch.dtype) -> bool:
     """Whether a conversion to a, then to b, is the conversion to b: a is b, or the way there loses nothing."""
-    return a == b or torch.promote_types(a, b) == a and a in (torch.float32, torch.float64)
+    return a == b or (torch.promote_types(a, b) == a and a in (torch.float32, torch.float64))
 
 
 def _name(func: Any) -> str:
@@ -295,7 +297,7 @@ def _view_ops(func: Any, args: Any, out: torch.Tensor, i: int) -> list[tuple[Any
     """The operation that makes the i-th output, in the schema's words; [] where nothing changes, None: not to be said."""
     match _name(func):
         case "slice":
-            dim, start, stop, step = (*args[1:], *(None,) * (5 - len(args)))
+            dim, start, stop, step = [*args[1:], None, None, None, None][:4]
             dim, size = dim or 0, args[0].shape[dim or 0]
             start, stop, _ = slice(start, stop).indices(size)
             if step in (None, 1):

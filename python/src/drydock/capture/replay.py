@@ -43,7 +43,7 @@ def params(
         torch.as_strided(flat[c.param], c.shape, c.stride, c.offset).copy_(view(source(c.source), c.ops))
     for f in case.fills:
         torch.as_strided(flat[f.param], f.shape, f.stride, f.offset).fill_(f.value)
-    for p, t in zip(case.params, flat):
+    for p, t in zip(case.params, flat, strict=False):
         if t is not None:
             yield p, t
 

@@ -126,9 +126,7 @@ def decode(raw: bytes) -> Capture:
     if body.get("schema") != SCHEMA:
         raise ValueError(f"schema {body.get('schema')!r}, expected {SCHEMA!r}")
     sources = [Source(s["name"], s["dtype"], s["shape"]) for s in body["sources"]]
-    return Capture(
-        body["engine"], body["family"], body.get("model_type", ""), body["config"], sources, list(_cases(body["cases"]))
-    )
+    return Capture(body["engine"], body["family"], body.get("model_type", ""), body["config"], sources, list(_cases(body["cases"])))
 
 
 def _cases(raw: Iterable[dict[str, Any]]) -> Iterable[Case]:

@@ -94,9 +94,7 @@ def _params(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return dict(model.named_parameters(remove_duplicate=False))
 
 
-def capture(
-    folder: pathlib.Path, sources: list[schema.Source], shapes: list[tuple[int, int, bool]], family: str
-) -> schema.Capture:
+def capture(folder: pathlib.Path, sources: list[schema.Source], shapes: list[tuple[int, int, bool]], family: str) -> schema.Capture:
     """Records the given (tp, rank, ep), on the meta device where the model allows it, else in memory."""
     cases = []
     config, made = None, (0, False)

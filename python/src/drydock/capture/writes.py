@@ -42,7 +42,7 @@ class Place:
         # From the finest stride on, dimensions that continue the run make it longer; the others multiply runs.
         length = 1
         outer: list[tuple[int, int]] = []
-        for n, s in sorted(zip(self.shape, self.stride), key=lambda d: d[1]):
+        for n, s in sorted(zip(self.shape, self.stride, strict=False), key=lambda d: d[1]):
             if n == 1:
                 continue
             if not outer and s == length:

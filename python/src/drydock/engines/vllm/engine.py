@@ -122,9 +122,7 @@ class DrydockEngine(WeightTransferEngine[Init, Update]):
         """The capture of this server's model."""
         if self._capturing is None:
             parallel = self.parallel_config
-            self._capturing = Capturing(
-                self._default_model_config.model, parallel.tensor_parallel_size, parallel.enable_expert_parallel
-            )
+            self._capturing = Capturing(self._default_model_config.model, parallel.tensor_parallel_size, parallel.enable_expert_parallel)
         return self._capturing
 
     def wanted(self) -> dict[str, TensorType]:
