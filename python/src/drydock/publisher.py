@@ -87,6 +87,7 @@ class Publisher:
         atomic: Sequence[Sequence[str]] = (),
         on_ended: Literal["warn", "raise"] = "warn",
         timeout: float = 600.0,
+        kind: Literal["arenas", "external"] = "arenas",
     ) -> None:
         self.model, self.timeout, self.on_ended = model, timeout, on_ended
         self.rank, self.world = launch.rank_and_world(rank, world)
@@ -95,7 +96,7 @@ class Publisher:
         self._spawn = Spawn() if spawn is True else spawn or None
         self._source, self._dtype, self._rules, self._parallel, self._atomic = tensors, dtype, tuple(rules), parallel, atomic
         self._session = uuid.uuid4().hex
-        self._path = f"/v1/arenas/{self.rank}"
+        self._path = f"/v1/{kind}/{self.rank}"  # "external" is what InPlacePublisher asks for
         self._generation = 0
         self._slots: list[copying.Slot] = []
         self._copies: dict[int, list[copying.Copy]] = {}
@@ -225,9 +226,10 @@ class Publisher:
                 self._under_way = out.version
                 return
             began = time.monotonic()
-            copying.perform(self._copies_of(out.slot))
+            more = self._fill(out.slot)
             out.copied = time.monotonic() - began
-            more = {"traceparent": traceparent} if traceparent else {}
+            if traceparent:
+                more["traceparent"] = traceparent
             try:
                 answer = self._version("publish", out.version, 0.0, slot=out.slot, **more)
             except errors.StaleGeneration:
@@ -238,6 +240,11 @@ class Publisher:
             self._under_way = out.version
             out.state, out.run = answer["state"], answer.get("run", 0)
             return
+
+    def _fill(self, slot: int) -> dict[str, Any]:
+        """Writes a slot, and returns what the sidecar should be told besides."""
+        copying.perform(self._copies_of(slot))
+        return {}
 
     def _copies_of(self, slot: int) -> list[copying.Copy]:
         if slot not in self._copies:

@@ -47,7 +47,7 @@ class Rig:
         self.refits, self.receiver = report.Refits(), None
         self.prompts = [[1, 40 + i, 300 + i, 7, 500 + 3 * i] for i in range(3)]
         self.weights = {"A": load_file(checkpoint / "model.safetensors")}
-        self.weights["B"] = {n: t + 0.02 * t.abs().mean() * t.sign().flip(0) for n, t in self.weights["A"].items()}
+        self.weights["B"] = {n: t + 0.2 * t.abs().mean() * t.sign().flip(0) for n, t in self.weights["A"].items()}
         self.probes = {"A": self.probe()}
         self.labels = {self.server.version(): "A"}  # which weights each version holds
         self.step, self.jobs, self.publisher = 0, 0, None
