@@ -188,7 +188,10 @@ func (a *arena) looked(now time.Time, grace, idle time.Duration) bool {
 	was := a.owner.alive()
 	a.owner.look(now)
 	if was && !a.owner.alive() {
-		a.log.Warn("trainer is gone: its versions stay readable for a while", "pid", a.owner.pid, "grace", grace)
+		a.log.Warn("trainer is gone", "pid", a.owner.pid, "grace", grace, "external", a.external)
+	}
+	if a.external {
+		grace = 0 // the memory is gone with the process
 	}
 	return a.closing == nil && a.owner.orphaned(now, grace, idle)
 }
