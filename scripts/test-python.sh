@@ -32,9 +32,9 @@ fi
 
 echo "== lint and types"
 cd python
-sources=(src/drydock tests/trainer examples/train_fsdp2.py)
+sources=(src/drydock tests/trainer tests/engines examples/train_fsdp2.py)
 "$venv/bin/ruff" check "${sources[@]}"
-"$venv/bin/mypy" src/drydock/*.py
+"$venv/bin/mypy" src/drydock/*.py src/drydock/engines src/drydock/capture
 
 echo "== wheel"
 "$venv/bin/python" -m build --wheel --no-isolation --outdir ../.cache/dist . > ../.cache/python-build.log || { cat ../.cache/python-build.log; exit 1; }
@@ -42,4 +42,4 @@ rm -rf build
 ls -1 ../.cache/dist/*.whl | tail -n 1
 
 echo "== tests"
-exec "$venv/bin/python" -m pytest tests/trainer "$@"
+exec "$venv/bin/python" -m pytest tests/trainer tests/engines "$@"

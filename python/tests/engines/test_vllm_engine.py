@@ -56,7 +56,8 @@ class Engine:
         self.llm.reset_prefix_cache()
         said = []
         for prompt in ("The ship is in the dock", "Weights flow", "x" * 150):
-            (out,) = self.llm.generate([prompt], SamplingParams(temperature=0, max_tokens=6, logprobs=3, ignore_eos=True), use_tqdm=False)
+            how = SamplingParams(temperature=0, max_tokens=6, logprobs=3, ignore_eos=True)
+            (out,) = self.llm.generate([prompt], how, use_tqdm=False)
             said.append([{t: lp.logprob for t, lp in sorted(d.items())} for d in out.outputs[0].logprobs])
         return json.dumps(said)
 
