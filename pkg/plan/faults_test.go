@@ -12,6 +12,23 @@ import (
 )
 
 // Each test here is a kind of fault that users of such systems reported, told as what must happen instead.
+//
+//	modelexpress #639, #650             TestRawRowsOfFusedHeads
+//	Awex #117                           TestFusedLayoutAgainstDense
+//	slime #2280                         TestShardBeyondShape
+//	slime #1673                         TestUnknownNames
+//	slime #1799                         TestReplicasReadOnce for types; digests: pkg/refit, TestContradictingReplicasAreRefused
+//	NeMo-RL #2471                       TestSharedEmbeddingOnTwoStages
+//	modelexpress #635                   TestReplicasReadOnce
+//	torchtitan #4593, cosmos-rl #11     TestUnevenAndEmptyShards
+//	modelexpress #762, torchstore #177  TestZeroBytes
+//	verl #5779, #5952                   TestLargerThanTheBudget
+//	prime-rl #3524                      TestLossyCastsByName
+//	mbridge #159                        TestIntegersAreNeverCast
+//	AReaL #1439                         TestBytesBeyondRegion
+//	sglang #31213, vllm #50761          TestRecordedTypeDiffers
+//	molt #26, vllm #51665               TestTiedSourceCrossesOnce; groups of a table: pkg/messages, TestGroupsChangeTogether
+//	vllm #28425                         pkg/messages, TestGroupsChangeTogether
 
 // holding makes a world where each rank holds the given boxes of one source.
 func holding(name string, dt plan.DType, shape []int64, boxes map[int][][]int64) *plantest.World {
@@ -208,6 +225,25 @@ func TestReplicasReadOnce(t *testing.T) {
 	other := holding("norm0", plan.F32, []int64{64, 16}, map[int][][]int64{9: {{0, 64, 0, 16}}})
 	_, err := plan.Merge(append(w.Layouts, other.Layouts...))
 	says(t, err, plan.ErrConflict, `"norm0"`, "ranks [0 9]", "BF16", "F32")
+}
+
+// A shared embedding that the first and the last pipeline stage hold is no error: both serve, and when one of
+// them goes its bytes come from the other.
+func TestSharedEmbeddingOnTwoStages(t *testing.T) {
+	t.Parallel()
+	full := plantest.Bytes(32*8*2, 5)
+	w := holding("embed", plan.BF16, []int64{32, 8}, map[int][][]int64{0: {{0, 32, 0, 8}}, 3: {{0, 32, 0, 8}}})
+	tab := merged(t, w)
+	d := want([]plan.Param{{Name: "embed", DType: plan.BF16, Shape: []int64{32, 8}}}, whole("embed", 0, 32, 8))
+	p, got := perform(t, w, tab, plan.Options{}, map[string][]byte{"embed": full}, d)
+	if s := p.Stats(); s.Wire != int64(len(full)) || !bytes.Equal(got[0], full) {
+		t.Errorf("read %d bytes of %d, or others", s.Wire, len(full))
+	}
+	gone := p.Batch(0).Rank
+	q, err := p.Reroute(0, func(rank int) bool { return rank == gone })
+	if err != nil || q.Batch(0).Rank == gone {
+		t.Errorf("the other stage doesn't stand in: %v", err)
+	}
 }
 
 // Uneven and empty shards: the logical shape is what was published, never inferred from shards.
