@@ -20,6 +20,7 @@
 // # Law
 //
 // Every destination byte that a plan answers for is written exactly once. The planner does not merely
-// intend it: before New returns, the finished segments, scatters and fills are checked by code that
-// shares nothing with the planner (cover.go), and holes and overlaps are refused by name.
+// intend it: before New returns, the finished segments, scatters and fills are checked against the copies as
+// given, by code that shares nothing with the planner (certificate.go, package cover), and holes and overlaps
+// are refused by name. Of a version of which a part changed, what the base holds counts as written.
 package plan

@@ -4,8 +4,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-
-	"github.com/drydock-rl/drydock/pkg/plan/view"
 )
 
 // Selector makes an Options.Select for a table and destinations.
@@ -36,21 +34,6 @@ func selectNumbered(numbers []int, words ...string) Selector {
 		return func(_ int, c *Copy) bool {
 			n, ok := numberAfter(c.Source, words)
 			return ok && keep[n]
-		}
-	}
-}
-
-// SelectTiles keeps copies that need a byte of a changed tile. changed tells for a box (lo0,hi0,… in
-// elements) of a source whether any of it changed; equal digests between two versions mean equal bytes.
-func SelectTiles(changed func(source int, box []int64) bool) Selector {
-	return func(t *Table, _ []Dest) func(int, *Copy) bool {
-		return func(_ int, c *Copy) bool {
-			i, ok := t.index[c.Source]
-			if !ok {
-				return true // New refuses it
-			}
-			b, ok := neededBox(t.Shape(int(i)), c.Ops)
-			return !ok || changed(int(i), b.flat())
 		}
 	}
 }
@@ -104,23 +87,4 @@ func numberAfter(name string, words []string) (int, bool) {
 		}
 	}
 	return 0, false
-}
-
-// neededBox returns the smallest box of a source that holds everything that a view shows.
-func neededBox(shape []int64, ops []Op) (box, bool) {
-	v, err := view.Replay(shape, ops)
-	if err != nil || v.Nelems() == 0 || len(shape) == 0 {
-		return box{}, false
-	}
-	w := walkOf(&v, v.Stride[:v.NDim], 1)
-	lats, ok := newResolver(shape).resolve(&w)
-	if !ok {
-		return box{}, false
-	}
-	b := lats[0].hull(len(shape))
-	for i := range lats {
-		h := lats[i].hull(len(shape))
-		b.join(&h)
-	}
-	return b, true
 }

@@ -22,7 +22,6 @@ func TestSelectors(t *testing.T) {
 	}
 	d.LayOut(0)
 	tab := merged(t, w)
-	changed := func(source int, box []int64) bool { return source == 2 && box[1] > 7 || source == 1 && box[0] < 4 }
 	for _, c := range []struct {
 		name string
 		s    plan.Selector
@@ -32,7 +31,6 @@ func TestSelectors(t *testing.T) {
 		{"a broken glob", plan.SelectGlobs([]string{"["}), nil},
 		{"layers", plan.SelectLayers([]int{0}), []int{0, 1}},
 		{"experts", plan.SelectExperts([]int{3, 7}), []int{1}},
-		{"changed tiles", plan.SelectTiles(changed), []int{2}},
 		{"both", plan.SelectAll(plan.SelectLayers([]int{0}), plan.SelectExperts([]int{0})), []int{0}},
 	} {
 		dests := []plan.Dest{d}
