@@ -50,7 +50,7 @@ func (benchRDMACommand) Help() string {
 	return `Each transport beside a plain copy of the same bytes on all cores and a raw copy over loopback connections, with and without digests, and what a run
 (α) and a byte (β) cost. On a machine that others use compare the shares of one run, not the speeds of two.
 
-Receivers on this host plan with the costs that are saved; --costs names another file.
+Receivers on this host plan with the costs that are saved; --costs names another file. Measure while the host is idle: costs of a busy one mislead them.
 
 Examples:
 
