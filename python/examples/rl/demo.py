@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import queue
 import signal
 import subprocess
@@ -24,10 +23,8 @@ from typing import Any
 
 import checks
 import report
-import tiny
 from load import BEST, Load
-from processes import ROOT, Child, World, ready, until, vllm_environ
-from server import Server
+from processes import ROOT, Child, World, ready, until
 
 #: What the load and the probes ask. Shorter than a block of vLLM's prefix cache (128 tokens), so nothing is answered out of it.
 FIXED = ("Here be dragons, and they ", "0123456789", "the quick brown fox jumps over the lazy dog; the dog ")
@@ -41,8 +38,10 @@ def flags() -> argparse.Namespace:
     p.add_argument("--steps", type=int, default=15)
     p.add_argument("--tp", type=int, default=1, help="tensor-parallel size of the server")
     p.add_argument("--lr", type=float, default=None, help="default: the trainer's")
-    p.add_argument("--prove", nargs="?", const="some", choices=("some", "all"),
-                   help="compare logprobs with fresh engines of the trainer's checkpoints: of the first, middle and last step, or of all")  # fmt: skip
+    p.add_argument(
+        "--prove", nargs="?", const="some", choices=("some", "all"),
+        help="compare logprobs with fresh engines of the trainer's checkpoints: first, middle and last step, or all",
+    )  # fmt: skip
     p.add_argument("--dir", type=Path, help="folder for logs, traces and checkpoints; default: .cache/demo-rl/last")
     return p.parse_args()
 
@@ -83,8 +82,7 @@ class Demo:
     def start(self) -> None:
         """Everything but the trainer."""
         self.init = self.folder / "init"
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        subprocess.run([sys.executable, str(Path(__file__).with_name("tiny.py")), str(self.init)], check=True, env={**os.environ, **vllm_environ()}, **quiet)
+        self.world.checkpoint(self.init)
         self.say(f"policy      {self.init}")
         self.world.start_nats()
         child, self.server = self.world.vllm(self.init, self.args.tp)
@@ -135,8 +133,9 @@ class Demo:
             self.probes[version] = checks.probe(self.server, self.prompts, TOKENS, BEST)
         row = report.Row(
             e["step"], version, e["reward"], e["loss"], sample=e["sampled"] - e["began"], train=e["trained"] - e["sampled"],
-            publish=e["blocked"], copy=e["copied"], commit=e["committed"] - e["free"], stage=self.refits.stage(version, *report.STAGING),
-            install=self.refits.stage(version, "installation"), pause=self.refits.pauses[version], replace=timing["map"] + timing["replace"],
+            publish=e["blocked"], copy=e["copied"], commit=e["committed"] - e["free"],
+            stage=self.refits.stage(version, *report.STAGING), install=self.refits.stage(version, "installation"),
+            pause=self.refits.pauses[version], replace=timing["map"] + timing["replace"],
             first=first - e["trained"], answered=len(self.load.between(e["trained"], first)), nbytes=int(timing["nbytes"]),
         )  # fmt: skip
         self.rows.append(row)

@@ -5,6 +5,7 @@ The vocabulary: a child is a process in a group of its own, with a log; a world 
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -60,7 +61,7 @@ class Child:
     def __init__(self, name: str, argv: Sequence[str], log: Path, env: dict[str, str] | None = None,
                  line: Callable[[str], None] | None = None) -> None:  # fmt: skip
         self.name, self.log = name, log
-        out = open(log, "ab", buffering=0)  # noqa: SIM115: closed by the copier, or below
+        out = open(log, "ab", buffering=0)  # noqa: SIM115 (closed by the copier, or below)
         try:
             self.process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if line else out, stderr=subprocess.STDOUT,
@@ -94,20 +95,16 @@ class Child:
         """SIGTERM, and SIGKILL to what is left of the group."""
         if self.process.poll() is None:
             self._signal(signal.SIGTERM)
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(patience)
-            except subprocess.TimeoutExpired:
-                pass
         self._signal(signal.SIGKILL)
         self.process.wait()
         if self._copier is not None:
             self._copier.join(5)
 
     def _signal(self, number: int) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
-        except ProcessLookupError:
-            pass
 
 
 class World:
@@ -150,12 +147,16 @@ class World:
         from drydock import Sidecar
 
         path = self.sockets / f"rank-{rank}.sock"
-        child = self.start(
-            f"sidecar-{rank}",
-            [BIN / "publisher", "serve", *self.common(), "--socket", path, "--arena-dir", self.shm / f"publish-{rank}", "--listen", "127.0.0.1:0"],
-        )  # fmt: skip
+        argv = [BIN / "publisher", "serve", *self.common(), "--socket", path, "--listen", "127.0.0.1:0"]
+        child = self.start(f"sidecar-{rank}", [*argv, "--arena-dir", self.shm / f"publish-{rank}"])
         until(f"sidecar {rank}", Sidecar(path).ready, alive=[child])
         return child
+
+    def checkpoint(self, folder: Path) -> None:
+        """The policy that everything starts from."""
+        argv = [sys.executable, str(Path(__file__).with_name("tiny.py")), str(folder)]
+        with open(self.logs / "tiny.log", "wb") as log:
+            subprocess.run(argv, check=True, stdout=log, stderr=log, env={**os.environ, **vllm_environ()})
 
     def capture(self, checkpoint: Path, tp: int) -> Path:
         """What each rank of the server copies out of the checkpoint: recorded once, then taken from the cache."""
@@ -166,7 +167,9 @@ class World:
             subprocess.run(argv, check=True, stdout=log, stderr=log, env={**os.environ, **vllm_environ()})
         return out
 
-    def receiver(self, engine: Server, capture: Path, tp: int = 1, name: str = "rollout", line: Callable[[str], None] | None = None) -> Child:
+    def receiver(
+        self, engine: Server, capture: Path, tp: int = 1, name: str = "rollout", line: Callable[[str], None] | None = None
+    ) -> Child:
         """The receiver of one server: it stages each version into an arena and has the server take it."""
         ranks = [flag for r in range(tp) for flag in ("--ranks", str(r))]
         argv = [BIN / "receiver", *self.common(), "--name", name, "--capture", capture, "--tp", str(tp), *ranks]

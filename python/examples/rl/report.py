@@ -94,7 +94,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[Row], str]], ...] = (
 
 def ms(seconds: float | None) -> str:
     """Milliseconds, one decimal."""
-    return "–" if seconds is None else f"{seconds * 1e3:.1f}"
+    return "-" if seconds is None else f"{seconds * 1e3:.1f}"
 
 
 def head() -> str:

@@ -89,7 +89,9 @@ class Server:
 
     def _open(self, method: str, path: str, body: Any, patience: float) -> http.client.HTTPResponse:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=patience)
-        connection.request(method, path, json.dumps(body) if body is not None else None, {"Content-Type": "application/json", "Connection": "close"})
+        connection.request(
+            method, path, json.dumps(body) if body is not None else None, {"Content-Type": "application/json", "Connection": "close"}
+        )
         answer = connection.getresponse()
         if answer.status != 200:
             raise ServerError(f"{method} {path}: HTTP {answer.status} {answer.read(2000).decode(errors='replace')}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -38,7 +37,7 @@ class Rig:
         self.world = processes.World(folder, "break-rl")
         self.world.start_nats()
         checkpoint = folder / "init"
-        os.system(f"HF_HUB_OFFLINE=1 {sys.executable} {EXAMPLE / 'tiny.py'} {checkpoint} > /dev/null 2>&1")
+        self.world.checkpoint(checkpoint)
         self.checkpoint = checkpoint
         self.engine, self.server = self.world.vllm(checkpoint)
         self.capture = self.world.capture(checkpoint, 1)
@@ -67,7 +66,13 @@ class Rig:
         if reshape:
             self.tensors[reshape] = self.tensors[reshape][:-1].clone()
         self.publisher = Publisher(
-            self.world.model, self.tensors, rank=0, world=1, job=f"job-{self.jobs}", socket=self.world.sockets / "rank-0.sock", timeout=PATIENCE
+            self.world.model,
+            self.tensors,
+            rank=0,
+            world=1,
+            job=f"job-{self.jobs}",
+            socket=self.world.sockets / "rank-0.sock",
+            timeout=PATIENCE,
         )
 
     def publish(self, which: str, wait: bool = True) -> str:
@@ -114,6 +119,7 @@ class Rig:
 
     def complaint(self, *words: str) -> str:
         """Waits until the receiver says something with all of the words."""
+
         def look() -> str:
             return next((c for c in list(self.refits.complaints) if all(w in c for w in words)), "")
 
