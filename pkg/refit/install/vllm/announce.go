@@ -26,37 +26,24 @@ type announcement struct {
 	Traceparent string   `json:"traceparent"`
 }
 
-// announce makes the announcement for each tensor-parallel rank, of this receiver and of those that share its engine,
-// in the order of the ranks. Files of this host are looked at: a file that does not say of itself what is installed is
-// refused before the engine hears of it.
+// announce makes the announcement for each tensor-parallel rank, in the order of the ranks. A file that does not say of
+// itself what is installed is refused before the engine hears of it. All ranks must be this receiver's: two that call the
+// same engine at the same time would open one update twice, which raises in its workers.
 func (i *Installer) announce(ctx context.Context, in refit.Installation) ([]announcement, error) {
+	if len(in.Peers) > 0 {
+		return nil, fmt.Errorf("%d other receivers have ranks of this engine: one receiver must have all ranks of a vLLM engine", len(in.Peers))
+	}
 	trace := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, trace)
 	byRank := map[int]announcement{}
-	add := func(rank int, file, layout string) error {
-		if _, twice := byRank[rank]; twice {
-			return fmt.Errorf("rank %d has two files", rank)
-		}
-		byRank[rank] = announcement{
-			Files: []string{file}, Model: in.Model, Run: in.Key.Run, Version: in.Key.Version,
-			Rank: rank, Layout: layout, Owner: i.cfg.Owner, Traceparent: trace["traceparent"],
-		}
-		return nil
-	}
 	for k, rank := range in.Ranks {
 		layout, err := layoutOf(in.Files[k], in.Model, in.Key, rank)
 		if err != nil {
 			return nil, err
 		}
-		if err := add(rank, in.Files[k], layout); err != nil {
-			return nil, err
-		}
-	}
-	for _, peer := range in.Peers {
-		for k, rank := range peer.Ranks {
-			if err := add(rank, peer.Files[k], ""); err != nil {
-				return nil, err
-			}
+		byRank[rank] = announcement{
+			Files: []string{in.Files[k]}, Model: in.Model, Run: in.Key.Run, Version: in.Key.Version,
+			Rank: rank, Layout: layout, Owner: i.cfg.Owner, Traceparent: trace["traceparent"],
 		}
 	}
 	list := make([]announcement, len(byRank))
