@@ -11,7 +11,7 @@ import (
 // arenasCommand lists this host's arenas.
 type arenasCommand struct {
 	ArenaDir      string `help:"Folder of the receivers' folders, as given to receivers." default:"/dev/shm/drydock" placeholder:"DIR"`
-	Verify        bool   `help:"Exit code 5 if a header is invalid, or files of one slot are of several versions."`
+	Verify        bool   `help:"Read all arenas. Exit code 5 if bytes are not as they were when they came, a header is invalid, or files of one slot are of several versions."`
 	RemoveOrphans bool   `help:"Remove the arenas that don't serve and whose receiver is gone." env:"-"`
 	JSON          bool   `name:"json" help:"Write JSON."`
 }
@@ -42,6 +42,9 @@ func (c *arenasCommand) Run(out io.Writer) error {
 		return err
 	}
 	l.Removed = removed
+	if c.Verify {
+		l.Verify()
+	}
 	if err := operator.Show(out, l, c.JSON); err != nil {
 		return err
 	}

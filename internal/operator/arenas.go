@@ -29,10 +29,11 @@ type ArenaRow struct {
 	Nbytes   int64    `json:"nbytes"`
 	Model    string   `json:"model,omitempty"`
 	Version  string   `json:"version,omitempty"`
-	State    string   `json:"state"`            // "serving", "sealed": whole, not serving; "unsealed": free or being staged into; "invalid"
-	Owner    string   `json:"owner"`            // "alive", "gone"
-	Readers  []string `json:"readers"`          // other processes that map it, as far as this user may see them
-	InUse    bool     `json:"in_use,omitempty"` // nobody owns it, and somebody has it open whom this user can't see
+	State    string   `json:"state"`              // "serving", "sealed": whole, not serving; "unsealed": free or being staged into; "invalid"
+	Owner    string   `json:"owner"`              // "alive", "gone"
+	Readers  []string `json:"readers"`            // other processes that map it, as far as this user may see them
+	InUse    bool     `json:"in_use,omitempty"`   // nobody owns it, and somebody has it open whom this user can't see
+	Verified int64    `json:"verified,omitempty"` // bytes that are as they were when they came; only where that was asked for
 	Problem  string   `json:"problem,omitempty"`
 }
 
@@ -215,6 +216,21 @@ func locked(path string) bool {
 	}
 	defer func() { _ = f.Close() }() // gives the lock back
 	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
+}
+
+// Verify reads all sealed files and compares them with what was noted when their bytes came. What was never noted, as by a
+// receiver of an older make, is no problem.
+func (l *ArenaList) Verify() {
+	for i := range l.Arenas {
+		r := &l.Arenas[i]
+		if r.Problem != "" || r.State != "serving" && r.State != "sealed" {
+			continue
+		}
+		nbytes, err := arena.Check(r.Path)
+		if r.Verified = nbytes; err != nil && !errors.Is(err, arena.ErrNotNoted) && !errors.Is(err, fs.ErrNotExist) {
+			r.Problem = err.Error()
+		}
+	}
 }
 
 // Problems counts the files that are not what they must be.

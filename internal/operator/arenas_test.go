@@ -26,6 +26,9 @@ func receiver(t *testing.T, dir, name string) *arena.Set {
 		if err != nil {
 			t.Fatal(err)
 		}
+		for i := range 2 {
+			slot.Came(i, arena.Region{Off: s.Offsets(i)[0], Run: 8 * 8 * 2})
+		}
 		if err := s.Seal(slot, arena.Version{Model: "org/tiny", Run: 1, Version: v + 1}); err != nil {
 			t.Fatal(err)
 		}
@@ -161,5 +164,30 @@ func TestNoArenas(t *testing.T) {
 	write(t, file, "")
 	if _, err := Arenas(file); err == nil {
 		t.Error("listed a file")
+	}
+}
+
+func TestDamageIsFoundByReading(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	receiver(t, dir, "receiver-0")
+	l := arenas(t, dir)
+	l.Verify()
+	if l.Problems() != 0 || l.Arenas[0].Verified != 8*8*2 {
+		t.Fatalf("got %+v", l)
+	}
+	f, err := os.OpenFile(l.Arenas[0].Path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{1}, l.Arenas[0].Nbytes-1); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = arenas(t, dir)
+	if l.Verify(); l.Problems() != 1 || !strings.Contains(l.Arenas[0].Problem, "not as they were") {
+		t.Errorf("got %+v", l)
 	}
 }
