@@ -26,25 +26,30 @@ type engine interface {
 
 // snapshots is an engine whose versions lie in slots, as refit.Publisher has them.
 type snapshots struct {
-	*refit.Publisher
-	end func() error // of the transports
+	publisher *refit.Publisher
+	end       func() error // of the transports
 }
 
-func (s *snapshots) run() messages.RunRecord                          { return s.Run() }
-func (s *snapshots) slots() []messages.Slot                           { return s.Status().Slots }
-func (s *snapshots) retire(ctx context.Context, version uint64) error { return s.Retire(ctx, version) }
-func (s *snapshots) close() error                                     { return errors.Join(s.Publisher.Close(), s.end()) }
+func (s *snapshots) run() messages.RunRecord { return s.publisher.Run() }
+
+func (s *snapshots) slots() []messages.Slot { return s.publisher.Status().Slots }
+
+func (s *snapshots) retire(ctx context.Context, version uint64) error {
+	return s.publisher.Retire(ctx, version)
+}
+
+func (s *snapshots) close() error { return errors.Join(s.publisher.Close(), s.end()) }
 
 func (s *snapshots) claim(ctx context.Context, version uint64, slot int) (int, error) {
 	if slot < 0 {
-		slot = s.Choose(version)
+		slot = s.publisher.Choose(version)
 	}
-	_, err := s.Claim(ctx, version, slot)
+	_, err := s.publisher.Claim(ctx, version, slot)
 	return slot, err
 }
 
 func (s *snapshots) publish(ctx context.Context, version uint64, _ []uint64) error {
-	_, err := s.Publish(ctx, version)
+	_, err := s.publisher.Publish(ctx, version)
 	return err
 }
 

@@ -137,6 +137,7 @@ func (s *Sidecar) version(ask func(*Sidecar, *arena, *VersionRequest) (*version,
 func (s *Sidecar) begin(a *arena, r *VersionRequest) (*version, error) {
 	return a.begin(r, s.cfg.Now())
 }
+
 func (s *Sidecar) drain(a *arena, r *VersionRequest) (*version, error) {
 	return a.withdraw(r, s.cfg.Now())
 }

@@ -1,11 +1,15 @@
 package sidecar
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/drydock-rl/drydock/internal/served"
+	"github.com/drydock-rl/drydock/pkg/messages"
 )
 
 // TestPlacesAreTheLayout lays random entries out, plain and in blocks, and holds places, layout and entries against each other
@@ -144,4 +148,37 @@ func TestAliasesLieWhereTheirTensorDoes(t *testing.T) {
 			t.Error("there are no tiles")
 		}
 	}
+}
+
+// FuzzAttach reads anything as a request, and lays out what can be: no request may take the sidecar down, and whatever is
+// laid out passes the checks of the wire format and lies within its region.
+func FuzzAttach(f *testing.F) {
+	for _, req := range []AttachRequest{request(0, 2, "s"), external("s", true)} {
+		b, err := json.Marshal(req)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte(`{"model":"m","world":1,"job":"j","session":"s","entries":[{"name":"a","dtype":"U8","shape":[-1],"box":[[0,0]]}]}`))
+	f.Add([]byte(`{"model":"m","world":1,"job":"j","session":"s","entries":[{"name":"a","dtype":"U8","shape":[9223372036854775807,3],"box":[[0,9223372036854775807],[0,3]]}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var req AttachRequest
+		r := httptest.NewRequest("PUT", "/", bytes.NewReader(b))
+		if decode(httptest.NewRecorder(), r, &req) != nil || req.check(0) != nil {
+			return
+		}
+		if g, err := lay(0, &req, served.Options{MinBytes: 1}, 1<<20); err == nil {
+			if _, err := messages.EncodeLayout(g.layout); err != nil || len(g.places) != len(req.Entries) {
+				t.Errorf("%d places for %d entries, %v", len(g.places), len(req.Entries), err)
+			}
+		}
+		if req.Endpoint.check() == nil {
+			if g, err := describe(0, &req, nil); err == nil {
+				if _, err := messages.EncodeLayout(g.layout); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
 }

@@ -299,7 +299,7 @@ func (s *Sidecar) engineOf(a *arena) func(context.Context) (engine, error) {
 		if err != nil {
 			return nil, errors.Join(err, end())
 		}
-		return &snapshots{Publisher: p, end: end}, nil
+		return &snapshots{publisher: p, end: end}, nil
 	}
 }
 

@@ -177,7 +177,7 @@ func TestRefusals(t *testing.T) {
 		"no memory": {with(func(r *AttachRequest) {
 			r.Entries[0].Shape, r.Entries[0].Box = []int64{1 << 40, 2}, [][2]int64{{0, 1 << 40}, {0, 2}}
 		}), NoMemory},
-		"unknown field":  {`{"modle": "m"}`, BadRequest},
+		"unknown field":  {`{"model": "m", "wrld": 1}`, BadRequest},
 		"not JSON":       {`{`, BadRequest},
 		"more than JSON": {`{} {}`, BadRequest},
 	} {

@@ -106,6 +106,8 @@ func (s *Sidecar) Serve(ctx context.Context, l *Listener) error {
 	if err != nil { // long polls
 		err = server.Close()
 	}
-	<-failed
+	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	return err
 }

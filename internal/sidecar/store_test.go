@@ -98,7 +98,7 @@ func TestFilesHaveOneOwner(t *testing.T) {
 // TestListen takes over the socket of a dead process and not that of a living one.
 func TestListen(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "sc")
+	dir, err := os.MkdirTemp("", "sc") //nolint:usetesting // sockets have short names
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ type world struct {
 
 func newWorld(t *testing.T, change func(*Config)) *world {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sc") // short: sockets have short names
+	dir, err := os.MkdirTemp("", "sc") //nolint:usetesting // sockets have short names
 	if err != nil {
 		t.Fatal(err)
 	}

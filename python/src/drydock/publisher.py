@@ -37,6 +37,10 @@ log = logging.getLogger("drydock")
 Source = Any
 
 
+#: Seconds that a sidecar may be silent, such as while it is started again.
+_SILENCE = 60.0
+
+
 @dataclass
 class Publication:
     """Where one version is. `state` is the sidecar's: publishing, committed, failed, …; "ended" where it never will be read."""
@@ -142,36 +146,42 @@ class Publisher:
             self._generation = answer["generation"]
         self._places = answer["places"]
 
-    def _with_patience(self, ask: Any, *args: Any) -> Any:
-        """Asks until there is an answer: starts a sidecar where one may be started, attaches again to one that was."""
-        deadline = time.monotonic() + min(self.timeout, 60.0)
+    def _with_patience(self, ask: Any, *args: Any, final: Sequence[str] = ()) -> Any:
+        """Asks until there is an answer: starts a sidecar where one may be started, attaches again to one that was.
+
+        A sidecar that is silent is waited for a minute, message servers that are down as long as `timeout`. Codes in
+        `final` are not asked again.
+        """
+        began = time.monotonic()
         while True:
             try:
                 if self._spawn is not None:
                     self.sidecar.ensure(self.model, self._spawn)
                 return ask(*args)
-            except errors.NoArena:
+            except errors.NoArena as e:
                 if ask != self._attach:
                     log.warning("rank %d: the sidecar was started again: attaching", self.rank)
                     self._with_patience(self._attach)
-                elif time.monotonic() > deadline:
-                    raise
-            except errors.SidecarUnavailable:
-                if time.monotonic() > deadline:
-                    raise
+                problem: errors.DrydockError = e
+                patience = _SILENCE
+            except errors.SidecarUnavailable as e:
+                problem, patience = e, _SILENCE
             except errors.SidecarError as e:
-                if not e.retry or time.monotonic() > deadline or isinstance(e, errors.Held):
+                if not e.retry or e.code in final or isinstance(e, errors.Held):
                     raise
+                problem, patience = e, self.timeout
+            if time.monotonic() - began > min(self.timeout, patience):
+                raise problem
             time.sleep(0.05)
 
-    def _version(self, verb: str, version: int, wait: float, **more: Any) -> dict[str, Any]:
+    def _version(self, verb: str, version: int, wait: float, final: Sequence[str] = (), **more: Any) -> dict[str, Any]:
         def ask() -> dict[str, Any]:
             body = {
                 "session": self._session, "generation": self._generation, "version": version, "wait_ms": int(wait * 1000), **more,
             }  # fmt: skip
             return self.sidecar.call("POST", f"{self._path}/{verb}", body, wait)
 
-        answer: dict[str, Any] = self._with_patience(ask)
+        answer: dict[str, Any] = self._with_patience(ask, final=final)
         return answer
 
     def _poll(self, verb: str, version: int, until: tuple[str, ...], timeout: float, **more: Any) -> dict[str, Any]:
@@ -257,15 +267,17 @@ class Publisher:
         if version is None:
             return
         try:
-            answer = self._version("await", version, 0.0)
+            answer = self._version("await", version, 0.0, final=("control_unavailable",))
         except errors.VersionEnded as e:
             self._ended(Publication(version, "ended"), e)
         except (errors.Incomplete, errors.Held) as e:
             self._ended(Publication(version, "ended"), errors.VersionEnded(e.code, str(e)))
         except errors.SidecarError as e:
-            if e.code != "not_begun":  # a sidecar that was started again knows nothing of it
+            if e.code == "not_begun":  # a sidecar that was started again knows nothing of it
+                e = errors.VersionEnded("version_ended", "its sidecar was started again")
+            elif e.code != "control_unavailable":  # the next version is as good
                 raise
-            self._ended(Publication(version, "ended"), errors.VersionEnded("version_ended", "its sidecar was started again"))
+            self._ended(Publication(version, "ended"), e)
         else:
             log.debug("rank %d: version %d is %s", self.rank, version, answer["state"])
 
