@@ -71,8 +71,9 @@ func (p *program) refit(ctx context.Context) {
 	m.Pause(model, 400*time.Microsecond)
 	m.Served(model, 1, p.version, time.Now())
 	m.Leases(model, 1)
-	m.Arenas(model, "served", 1, 1<<30)
-	m.Arenas(model, "staging", 1, 1<<30)
+	for _, state := range []string{"free", "staging", "serving", "retained", "quarantined"} { // those of package arena
+		m.Arenas(model, state, 1, 1<<30)
+	}
 	m.Staging(model, 64<<20)
 	m.Retry(model, "reset")
 	for _, r := range []tracing.PlanResult{tracing.PlanMiss, tracing.PlanRebind, tracing.PlanHit} {
