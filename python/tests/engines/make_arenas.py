@@ -9,9 +9,9 @@ import sys
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import _TYPES, save_file
 
-from drydock.capture import replay, schema, simulated
+from drydock.capture import replay, schema
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
                 raise SystemExit(f"{excluded} can't be made by copies")
             filled = replay.params(
                 case,
-                lambda p: torch.full((int(torch.Size(p.shape).numel()),), 0, dtype=simulated.TORCH_TYPES[p.dtype]).reshape(p.shape),
+                lambda p: torch.full((int(torch.Size(p.shape).numel()),), 0, dtype=_TYPES[p.dtype]).reshape(p.shape),
                 lambda i: f.get_tensor(capture.sources[i].name),
             )
             tensors = {p.name: t for p, t in filled}
