@@ -47,7 +47,8 @@ class Engine:
         from vllm import LLM
 
         self.llm = LLM(
-            str(model), dtype="bfloat16", max_model_len=256, max_num_seqs=4, enforce_eager=True, weight_transfer_config={"backend": "drydock"},
+            str(model), dtype="bfloat16", max_model_len=256, max_num_seqs=4, enforce_eager=True,
+            weight_transfer_config={"backend": "drydock"},
         )  # fmt: skip
 
     def logprobs(self):
@@ -95,10 +96,13 @@ class Engine:
 
 def arena(work, shm, kind, version, seed, capture):
     """Replays a capture on a checkpoint, and announces it."""
+    import make_arenas
+
+    from drydock.capture import schema
+
     folder = shm / f"{kind}-{version}"
     if not folder.exists():
-        args = [str(capture), str(work / f"{kind}-{seed}"), str(folder), "1", "7", str(version)]
-        subprocess.run([sys.executable, str(HERE / "make_arenas.py"), *args], check=True)
+        make_arenas.make(schema.decode(capture.read_bytes()), work / f"{kind}-{seed}", folder, 1, 7, version)
     return {
         "files": [str(folder / "rank-0.safetensors")], "model": "org/tiny", "run": 7, "version": version, "rank": 0, "layout": "",
         "owner": "me", "back": False, "traceparent": "",
@@ -111,7 +115,8 @@ def captured(work, tmp_path_factory):
     folder = tmp_path_factory.mktemp("captures")
 
     def get(kind):
-        out = folder / f"{kind}.json.gz"
+        given = work / f"{kind}-tp1.json.gz"
+        out = given if given.exists() else folder / f"{kind}.json.gz"
         if not out.exists():
             cmd = [sys.executable, "-m", "drydock.capture.cli", "vllm", "--model", str(work / f"{kind}-1"), "--out", str(out)]
             subprocess.run([*cmd, "--cache", str(folder / "cache")], check=True)
