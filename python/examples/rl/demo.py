@@ -25,6 +25,7 @@ import checks
 import report
 from load import BEST, Load
 from processes import ROOT, Child, World, ready, until
+from server import Server
 
 #: What the load and the probes ask. Shorter than a block of vLLM's prefix cache (128 tokens), so nothing is answered out of it.
 FIXED = ("Here be dragons, and they ", "0123456789", "the quick brown fox jumps over the lazy dog; the dog ")
@@ -42,6 +43,7 @@ def flags() -> argparse.Namespace:
         "--prove", nargs="?", const="some", choices=("some", "all"),
         help="compare logprobs with fresh engines of the trainer's checkpoints: first, middle and last step, or all",
     )  # fmt: skip
+    p.add_argument("--engine", help="port of a server that runs already on a checkpoint of tiny.py, instead of a new one")
     p.add_argument("--dir", type=Path, help="folder for logs, traces and checkpoints; default: .cache/demo-rl/last")
     return p.parse_args()
 
@@ -85,8 +87,10 @@ class Demo:
         self.world.checkpoint(self.init)
         self.say(f"policy      {self.init}")
         self.world.start_nats()
-        child, self.server = self.world.vllm(self.init, self.args.tp)
-        self.say(f"server      vLLM, tensor parallel {self.args.tp}, port {self.server.port}: starting")
+        child, self.server = None, Server("127.0.0.1", int(self.args.engine or 0))
+        if not self.args.engine:
+            child, self.server = self.world.vllm(self.init, self.args.tp)
+            self.say(f"server      vLLM, tensor parallel {self.args.tp}, port {self.server.port}: starting")
         capture = self.world.capture(self.init, self.args.tp)
         self.say(f"capture     {capture}")
         for rank in range(2):

@@ -181,7 +181,7 @@ class World:
         port = port or free_port()
         argv = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", checkpoint, "--served-model-name", "policy"]
         argv += ["--host", "127.0.0.1", "--port", str(port), "-tp", str(tp), *(f"--{k.replace('_', '-')}={v}" for k, v in LIMITS.items())]
-        argv += ["--dtype", "bfloat16", "--enforce-eager"]
+        argv += ["--dtype", "bfloat16", "--enforce-eager", "--enable-scale-out"]  # the last one for /inference/v1/generate
         if backend:
             argv += ["--weight-transfer-config", json.dumps({"backend": "drydock"})]
         return self.start(f"vllm-{port}", argv, env=vllm_environ(tp)), Server("127.0.0.1", port)
@@ -220,9 +220,9 @@ def vllm_environ(tp: int = 1) -> dict[str, str]:
     return {**env, "VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, range(tp)))} if tp > 1 else env
 
 
-def ready(child: Child, server: Server) -> None:
-    """Waits until a server answers, its slow first completion included."""
-    until(f"{child.name} to be ready", server.healthy, START, alive=[child])
+def ready(child: Child | None, server: Server) -> None:
+    """Waits until a server answers, its slow first completion included. The child is None where somebody else has started it."""
+    until(f"vLLM on port {server.port} to be ready", server.healthy, START, alive=[child] if child else [])
     server.generate([1], tokens=1)
 
 

@@ -1,8 +1,9 @@
 """A vLLM server as this example asks it: tokens in, tokens out, with the version that made them.
 
 `/inference/v1/generate` is made for RL: it takes and gives token ids, and says of each answer by which weights its tokens
-were sampled (`weight_versions`, spans of output tokens; vLLM 0.32). The label is the engine's own: it notes it with every
-step of generation, and Drydock changes it while generation is paused. The standard library is enough to ask.
+were sampled (`weight_versions`, spans of output tokens; vLLM 0.32 with `--enable-scale-out`). The label is the engine's own: it
+notes it with every step of generation, and Drydock changes it while generation is paused. The standard library is
+enough to ask.
 """
 
 from __future__ import annotations
