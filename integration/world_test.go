@@ -108,12 +108,15 @@ func (w *world) openEye() {
 // publisher starts one trainer rank. Later arguments win over earlier ones.
 func (w *world) publisher(rank int, args ...string) *process {
 	w.t.Helper()
-	all := []string{
+	return start(w.t, fmt.Sprintf("publisher-%d", rank), "publisher", w.publisherArgs(rank, args...)...)
+}
+
+func (w *world) publisherArgs(rank int, args ...string) []string {
+	return append([]string{
 		"--nats", w.server.URL(), "--model", w.model, "--job", "job", "--rank", strconv.Itoa(rank), "--world", strconv.Itoa(w.trainers),
 		"--checkpoint", built.checkpoint, "--layout", w.layout, "--transport", w.transport, "--listen", "127.0.0.1:0",
 		"--seed", strconv.Itoa(seed), "--interval", "0s", "--await-receivers", strconv.Itoa(w.receivers + 1),
-	}
-	return start(w.t, fmt.Sprintf("publisher-%d", rank), "publisher", append(all, args...)...)
+	}, args...)
 }
 
 // publishers starts all trainer ranks.
@@ -129,11 +132,14 @@ func (w *world) publishers(args ...string) []*process {
 // receiver starts a receiver of all destination ranks.
 func (w *world) receiver(name string, args ...string) *receiver {
 	w.t.Helper()
-	all := []string{
+	return &receiver{process: start(w.t, name, "receiver", w.receiverArgs(name, args...)...), w: w}
+}
+
+func (w *world) receiverArgs(name string, args ...string) []string {
+	return append([]string{
 		"--nats", w.server.URL(), "--model", w.model, "--name", name, "--capture", built.captures[w.tp],
 		"--tp", strconv.Itoa(w.tp), "--ranks", ranksOf(w.tp), "--arena-dir", w.arenas, "--transport", w.transport,
-	}
-	return &receiver{process: start(w.t, name, "receiver", append(all, args...)...), w: w}
+	}, args...)
 }
 
 // ranksOf lists all ranks below n as the flag takes them.

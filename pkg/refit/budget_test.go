@@ -4,7 +4,9 @@ import (
 	"context"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/drydock-rl/drydock/internal/tiles"
 	"github.com/drydock-rl/drydock/pkg/messages"
@@ -115,6 +117,24 @@ func TestMemoryBeyondTheArenasIsTheBudget(t *testing.T) {
 	t.Logf("%d MiB staged; %d MiB of staging; resident memory grew by %d MiB", 2*nbytes>>20, counted>>20, grown>>20)
 	if grown > counted+heap {
 		t.Errorf("resident memory grew by %d bytes, with %d of staging", grown, counted)
+	}
+}
+
+// TestASlowSourceMayTakeAsLongAsItGetsOn has each batch take a good part of the progress deadline, so that all of them take
+// several times as long as it: what is bounded is the time without a batch, not the model's.
+func TestASlowSourceMayTakeAsLongAsItGetsOn(t *testing.T) {
+	t.Parallel()
+	const stall, each = 1500 * time.Millisecond, 400 * time.Millisecond
+	w := newBig(t, 96<<20, plan.BF16)
+	reads := atomic.Int64{}
+	r := w.receiver(func(c *ReceiverConfig) {
+		c.Dests, c.Stall, c.Lanes = []plan.Dest{w.dest}, stall, 1
+		c.Transports[0] = &watched{c.Transports[0], func() { reads.Add(1); pass(t, each) }}
+	})
+	begin := time.Now()
+	w.refit(r, w.commit(1))
+	if took := time.Since(begin); took <= stall || reads.Load() < 4 {
+		t.Errorf("%d reads took %v, which is no longer than the deadline of %v: nothing was tested", reads.Load(), took, stall)
 	}
 }
 
