@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -112,6 +113,7 @@ class DrydockEngine(WeightTransferEngine[Init, Update]):
         try:
             self._restore(s.previous)
         except window.Torn as e:
+            _let_go(e)
             s.broke(e)
         except Exception as e:  # before the window: what served still does
             s.error = f"can't go back from {label}: {session.describe(e)}"
@@ -139,12 +141,14 @@ class DrydockEngine(WeightTransferEngine[Init, Update]):
             s.applied(a)
         except window.Torn as e:
             log.exception("version %s could not be applied", a.label)
+            _let_go(e)
             try:
                 self._restore(whole)
                 s.serving, s.previous = whole, whole
                 s.undone(e)
             except Exception as back:
                 log.exception("nor could what served before it")
+                _let_go(back)
                 s.broke(RuntimeError(f"{session.describe(e)}; going back: {session.describe(back)}"))
         except Exception as e:  # before the window: nothing was touched
             log.exception("version %s could not be opened", a.label)
@@ -188,3 +192,15 @@ class DrydockEngine(WeightTransferEngine[Init, Update]):
 
     def _attributes(self, a: Announcement) -> dict[str, Any]:
         return {"drydock.model": a.model, "drydock.run": a.run, "drydock.version": a.version, "drydock.rank": a.rank}
+
+
+def _let_go(e: BaseException | None) -> None:
+    """Frames of a traceback keep the tensors that they had in hand, and these keep the arena mapped: clears them.
+
+    A receiver can't write again to a file that is mapped anywhere, and a logging handler may keep the traceback for long.
+    """
+    seen: set[int] = set()
+    while e is not None and id(e) not in seen:
+        seen.add(id(e))
+        traceback.clear_frames(e.__traceback__)
+        e = e.__cause__ or e.__context__
