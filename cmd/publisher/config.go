@@ -42,8 +42,9 @@ type checkpointCommand struct {
 
 	ServedLayout string `help:"How shards lie in served memory: ${enum}. Blocks of columns make a tensor-parallel slice a few long runs; auto serves them where receivers take slices." default:"plain" enum:"plain,blocks,auto"`
 
-	Slots        int   `help:"Buffers that versions alternate between; with 2 a version is read while the next is written." default:"2"`
-	TileMinBytes int64 `help:"Smallest tile that gets a digest of its own. Finer tiles verify thinner slices. 0: 16 KiB." default:"0"`
+	Keep         messages.Keep `help:"Versions that stay readable: a number of the newest, or every (every:RECEIVER,… for named ones) to hold each until receivers are through with it. One slot more is needed." default:"1" placeholder:"POLICY"`
+	Slots        int           `help:"Buffers that versions alternate between; with 2 a version is read while the next is written." default:"2"`
+	TileMinBytes int64         `help:"Smallest tile that gets a digest of its own. Finer tiles verify thinner slices. 0: 16 KiB." default:"0"`
 
 	Versions       uint64        `help:"Versions to publish; 0: until stopped." default:"0"`
 	Interval       time.Duration `help:"Pause between versions." default:"1s"`
@@ -121,7 +122,7 @@ func (c *checkpointCommand) publisher(ctx context.Context, p *wiring.Process, na
 	}
 	publisher, err := refit.NewPublisher(ctx, refit.PublisherConfig{
 		Name: name, Model: c.Model, Incarnation: incarnation, Rank: c.Rank, World: c.World, Job: c.Job,
-		Control: p.Control, Transports: transports, Slots: slots, Layout: shards.Layout(),
+		Control: p.Control, Transports: transports, Slots: slots, Layout: shards.Layout(), Keep: c.Keep,
 		CommitTimeout: c.CommitTimeout, DrainTimeout: c.DrainTimeout, Metrics: p.Metrics,
 		Logger: p.Log, Tracer: p.Telemetry.TracerProvider.Tracer(tracing.Scope), Details: p.Details.Tracer(tracing.Scope),
 	})

@@ -13,7 +13,6 @@ import (
 	"github.com/drydock-rl/drydock/internal/wiring"
 	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/rdma"
-	"github.com/drydock-rl/drydock/pkg/rdma/nixl"
 	"github.com/drydock-rl/drydock/pkg/refit"
 	"github.com/drydock-rl/drydock/pkg/tracing"
 )
@@ -23,6 +22,7 @@ type config struct {
 	cli.Common
 	wiring.Base
 	wiring.Transports
+	wiring.Costs
 
 	Name    string `help:"Name of this receiver, unique among the model's." required:"" placeholder:"NAME"`
 	Capture string `help:"Capture file (drydock.capture.v1): what each destination rank needs." required:"" placeholder:"FILE"`
@@ -37,6 +37,8 @@ type config struct {
 	StagingBytes   int64         `help:"Memory beyond the arenas, in bytes." default:"268435456"`
 	VerifyFloor    float64       `help:"Share of the bytes read that must be verified, from 0 to 1; below it the version is not applied." default:"0"`
 	Stall          time.Duration `help:"Longest time without a finished batch from a trainer rank." default:"30s"`
+	ReadAll        bool          `help:"Read what has not changed since the version that serves, too, instead of copying it from there."`
+	Every          bool          `help:"Take every version in order, for exact replay, instead of the newest. Publishers must keep them: publisher --keep every."`
 
 	engine
 }
@@ -89,16 +91,16 @@ func (c *config) receiver(p *wiring.Process, dests []plan.Dest, installer refit.
 	if err != nil {
 		return nil, err
 	}
-	var costs plan.Costs // of transports that carry strided segments
-	if c.Transport == nixl.Name {
-		costs = plan.CostsFlat
+	costs, err := c.LoadCosts(p.Log)
+	if err != nil {
+		return nil, cli.WithCode(cli.ExitInput, err)
 	}
 	receiver, err := refit.NewReceiver(refit.ReceiverConfig{
 		Name: c.Name, Model: c.Model, Control: p.Control, Transports: transports, Dests: dests, TP: c.TP,
 		ArenaRoot: c.arenas(), HugePages: c.HugePages,
 		Installer: installer, InstallTimeout: c.InstallTimeout, Engine: c.group(),
 		AllowNarrowing: c.AllowNarrowing, StagingBytes: c.StagingBytes, VerifyFloor: c.VerifyFloor, Stall: c.Stall,
-		Costs: costs, Metrics: p.Metrics, Logger: p.Log,
+		ReadAll: c.ReadAll, Every: c.Every, CostsOf: costs.Of, Metrics: p.Metrics, Logger: p.Log,
 		Tracer: p.Telemetry.TracerProvider.Tracer(tracing.Scope), Lines: os.Stderr,
 	})
 	if err != nil {

@@ -30,10 +30,6 @@ type Trainer struct {
 	Control   *messages.Control
 	Steps     Steps
 	Logger    *slog.Logger
-
-	// PublishAs publishes a version under a layout and digests that are known here. nil: Publisher.Publish, whose layout
-	// is that of its start, so that Auto is decided once.
-	PublishAs func(context.Context, uint64, *messages.Layout, *messages.Tiles) (*messages.Manifest, error)
 }
 
 // Run publishes versions 1, 2, … and then keeps the last ones readable until ctx ends. When ctx ends, or a version failed,
@@ -175,7 +171,7 @@ func (t *Trainer) step(ctx context.Context, version uint64) error {
 // follow lays the shards out anew when receivers ask for something else than they did. Statuses that can't be read are no
 // reason for a change, and none to stop.
 func (t *Trainer) follow(ctx context.Context) error {
-	if t.Steps.Served != served.Auto || t.PublishAs == nil {
+	if t.Steps.Served != served.Auto {
 		return nil
 	}
 	statuses, err := t.Control.Statuses(ctx)
@@ -193,17 +189,13 @@ func (t *Trainer) follow(ctx context.Context) error {
 	return nil
 }
 
-// publish publishes what lies in a slot.
+// publish publishes what lies in a slot, with the layout that it was filled by.
 func (t *Trainer) publish(ctx context.Context, version uint64, mem []byte) error {
-	if t.PublishAs == nil {
-		_, err := t.Publisher.Publish(ctx, version)
-		return err
-	}
 	digests, err := t.Shards.Digest(mem)
 	if err != nil {
 		return err
 	}
-	_, err = t.PublishAs(ctx, version, t.Shards.Layout(), digests)
+	_, err = t.Publisher.PublishChange(ctx, version, refit.Change{Layout: t.Shards.Layout(), Tiles: digests})
 	return err
 }
 

@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 	"github.com/drydock-rl/drydock/internal/capturegen"
 	"github.com/drydock-rl/drydock/internal/proof"
 	"github.com/drydock-rl/drydock/internal/served"
-	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/messages/natstest"
 	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/rdma"
@@ -124,7 +122,6 @@ func TestReceiversGetTheSameBytesFromBlocks(t *testing.T) {
 func TestTheLayoutFollowsTheReceivers(t *testing.T) {
 	t.Parallel()
 	tr := lone(t, Steps{Served: served.Auto, Seed: 5}, func(s *Shards) { s.minBlock = 1 })
-	tr.PublishAs = publishAs(t, tr)
 	ctx := natstest.Context(t, patience)
 	if err := tr.step(ctx, 1); err != nil {
 		t.Fatal(err)
@@ -144,31 +141,4 @@ func TestTheLayoutFollowsTheReceivers(t *testing.T) {
 		t.Fatal("no blocks are served although a receiver takes slices")
 	}
 	refitAndProve(t, tr, r, capture, 2)
-}
-
-// publishAs publishes by way of the control plane alone, with the endpoint that the trainer's publisher published first.
-func publishAs(t *testing.T, tr *testTrainer) func(context.Context, uint64, *messages.Layout, *messages.Tiles) (*messages.Manifest, error) {
-	var endpoint *messages.Endpoint
-	return func(ctx context.Context, version uint64, l *messages.Layout, sums *messages.Tiles) (*messages.Manifest, error) {
-		if endpoint == nil {
-			m, err := tr.Publisher.Publish(ctx, version)
-			if err != nil {
-				return nil, err
-			}
-			v, err := tr.Control.Assemble(ctx, tr.Publisher.Key(version))
-			if err != nil {
-				return nil, err
-			}
-			endpoint = v.Ranks[0].Endpoint
-			return m, nil
-		}
-		key := tr.Publisher.Key(version)
-		err := tr.Control.Publish(ctx, messages.Publication{
-			Key: key, World: 1, Regions: []uint32{uint32(tr.Publisher.Choose(version))}, Layout: l, Endpoint: endpoint, Tiles: sums,
-		})
-		if err != nil {
-			return nil, err
-		}
-		return tr.Control.Commit(ctx, key, 1)
-	}
 }

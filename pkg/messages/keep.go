@@ -60,6 +60,12 @@ func ParseKeep(s string) (Keep, error) {
 	return k, k.validate()
 }
 
+// UnmarshalText is ParseKeep, for flags and configuration files.
+func (k *Keep) UnmarshalText(text []byte) (err error) {
+	*k, err = ParseKeep(string(text))
+	return err
+}
+
 func (k Keep) validate() error {
 	if k.Last < 0 || k.Last > MaxList {
 		return fmt.Errorf("keep %d versions: want 1 to %d", k.Last, MaxList)

@@ -32,15 +32,17 @@ type ReceiverConfig struct {
 	InstallTimeout time.Duration // of one call of the installer; default 2 min
 	Engine         Engine        // which receivers feed the engine; default: this one alone
 
-	AllowNarrowing []string          // globs of parameters that may lose precision by a cast
-	Costs          plan.Costs        // of the transports, for the choice of read shapes; default plan.CostsStrided
-	StagingBytes   int64             // memory beyond the arenas, and 16 MiB for the edges of slices; 1 MiB at least, default 256
-	Lanes          int               // batches in flight for each source rank; default 2
-	Workers        int               // batches verified and transformed at once; default the number of cores
-	ReadAll        bool              // read what has not changed, too, instead of copying it from the arena that serves
-	VerifyFloor    float64           // share of the staged bytes that must be verified, in [0, 1]; default 0
-	Stall          time.Duration     // longest time without a finished batch of a source rank; default 30 s
-	Health         rdma.HealthConfig // when a source rank that failed is asked again
+	AllowNarrowing []string                          // globs of parameters that may lose precision by a cast
+	Costs          plan.Costs                        // of the transports, for the choice of read shapes; default plan.CostsStrided
+	CostsOf        func(transport string) plan.Costs // what reads by each transport cost, "" one that is not known; nil: Costs
+	StagingBytes   int64                             // memory beyond the arenas, and 16 MiB for the edges of slices; 1 MiB at least, default 256
+	Lanes          int                               // batches in flight for each source rank; default 2
+	Workers        int                               // batches verified and transformed at once; default the number of cores
+	ReadAll        bool                              // read what has not changed, too, instead of copying it from the arena that serves
+	Every          bool                              // Follow takes every version in order, for exact replay, instead of the newest. Publishers must keep them: see messages.Keep
+	VerifyFloor    float64                           // share of the staged bytes that must be verified, in [0, 1]; default 0
+	Stall          time.Duration                     // longest time without a finished batch of a source rank; default 30 s
+	Health         rdma.HealthConfig                 // when a source rank that failed is asked again
 
 	Logger  *slog.Logger
 	Lines   io.Writer // gets each cycle's MX_REFIT_TIMING line, as it is; nil: the logger gets it

@@ -29,21 +29,21 @@ type edge struct {
 	nbytes   int64 // of the whole tile
 }
 
-// edgeBytes is the memory for edges that are read at once, edgeSlots how many there are. Tiles are at most 64 KiB by default.
+// edgeBytes is the memory for edges that are read at once, edgeSlots how many there are: tiles.MaxTile fits.
 const (
-	edgeBytes = 4 << 20
+	edgeBytes = tiles.MaxTile
 	edgeSlots = 4
 )
 
-// edges lists the tiles that a piece holds in part.
-func (c *verifier) edges(all []edge, p *plan.Piece, mem []byte) []edge {
+// edges calls f for each tile that a piece holds in part. Tiles are no larger than edgeBytes: see newTileIndex.
+func (c *verifier) edges(p *plan.Piece, mem []byte, f func(edge) error) error {
 	sums := c.of(p.Rank, p.Shard)
 	if len(sums) == 0 {
-		return all
+		return nil
 	}
 	row := &c.index[p.Rank][p.Shard]
 	elsize := plan.DType(c.version.Ranks[p.Rank].Layout.DTypes[row.Source]).Size()
-	_ = tiles.Edges(row.Grid, row.Box, p.Lo, p.Hi, func(i int, tlo, thi []int64) error {
+	return tiles.Edges(row.Grid, row.Box, p.Lo, p.Hi, func(i int, tlo, thi []int64) error {
 		e := edge{
 			shard: row, rank: p.Rank, index: i, tlo: clone(tlo), thi: clone(thi), lo: clone(tlo), hi: clone(thi),
 			part: mem, off: p.Off, stride: clone(p.Stride), elsize: elsize, nbytes: elsize,
@@ -53,37 +53,48 @@ func (c *verifier) edges(all []edge, p *plan.Piece, mem []byte) []edge {
 			e.off += (e.lo[d] - p.Lo[d]) * p.Stride[d]
 			e.nbytes *= thi[d] - tlo[d]
 		}
-		if e.nbytes <= edgeBytes {
-			all = append(all, e)
-		}
-		return nil
+		return f(e)
 	})
-	return all
 }
 
 func clone(s []int64) []int64 { return append([]int64(nil), s...) }
 
-// verifyEdges reads and compares the tiles that batch i brought in part.
+// verifyEdges reads and compares the tiles that batch i brought in part, as many at a time as edge memory holds.
 func (u *pull) verifyEdges(ctx context.Context, p *plan.Plan, i int, staging *rdma.Memory, t *tally) error {
-	var edges []edge
-	for piece := range p.Pieces(i) {
-		edges = u.checks.edges(edges, piece, u.memory(piece.Dest, staging).Bytes())
-	}
-	for len(edges) > 0 {
-		n, nbytes := 0, int64(0)
-		for n < len(edges) && nbytes+edges[n].nbytes <= edgeBytes {
-			edges[n].at = nbytes
-			nbytes += edges[n].nbytes
-			t.verified += edges[n].partBytes()
-			n++
+	rank := p.Batch(i).Rank
+	var some []edge
+	var nbytes int64
+	flush := func() error {
+		if len(some) == 0 {
+			return nil
 		}
-		if err := u.verifySome(ctx, p.Batch(i).Rank, edges[:n]); err != nil {
+		if err := u.verifySome(ctx, rank, some); err != nil {
 			return err
 		}
+		for k := range some {
+			t.verified += some[k].partBytes()
+		}
 		u.crossed(nbytes)
-		edges = edges[n:]
+		some, nbytes = some[:0], 0
+		return nil
 	}
-	return nil
+	for piece := range p.Pieces(i) {
+		err := u.checks.edges(piece, u.memory(piece.Dest, staging).Bytes(), func(e edge) error {
+			if nbytes+e.nbytes > edgeBytes {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+			e.at = nbytes
+			nbytes += e.nbytes
+			some = append(some, e)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return flush()
 }
 
 // partBytes is the size of the part.

@@ -18,11 +18,12 @@ const (
 // Follow stages and applies each newest committed version until ctx ends: the latest wins, and versions that were
 // superseded unseen are named in the status. A version that failed is tried again, as its failure's policy says, while
 // it is the newest. Follow returns an error only if versions can't be watched at all; otherwise nil when ctx has ended,
-// with the old version in place if a stage was under way.
+// with the old version in place if a stage was under way. With Every, it takes each version in turn, and a later one only
+// when the one before was applied or can't be.
 func (r *Receiver) Follow(ctx context.Context) error {
 	watchCtx, stop := context.WithCancel(ctx)
 	defer stop()
-	announced, err := r.cfg.Control.Watch(watchCtx)
+	announced, err := r.cfg.Control.WatchWith(watchCtx, messages.WatchOptions{Every: r.cfg.Every, After: r.Serving()})
 	if err != nil {
 		return fmt.Errorf("follow %s: %w", r.cfg.Model, err)
 	}
@@ -39,10 +40,14 @@ func (r *Receiver) follow(ctx context.Context, announced <-chan messages.Announc
 	var latest messages.Announcement
 	delay := firstRetry
 	for {
+		next := announced
+		if r.cfg.Every && again != nil {
+			next = nil // this one first
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case a, open := <-announced:
+		case a, open := <-next:
 			if !open {
 				return nil
 			}

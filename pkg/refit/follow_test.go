@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -222,4 +223,39 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(entries)
+}
+
+func TestExactReplayTakesEveryVersionInTurn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 2})
+	for _, p := range w.ranks {
+		p.cfg.Keep = messages.Keep{Every: true, Readers: []string{"receiver"}}
+	}
+	var mu sync.Mutex
+	var installed []uint64
+	refused := false
+	r := w.receiver(func(c *ReceiverConfig) {
+		c.Every = true
+		c.Installer = InstallerFunc(func(_ context.Context, in Installation) (Report, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if in.Key.Version == 3 && !refused {
+				refused = true
+				return Report{}, Unreachable(errors.New("once"))
+			}
+			installed = append(installed, in.Key.Version)
+			return Report{}, nil
+		})
+	})
+	stop := w.follow(r)
+	for v := uint64(1); v <= 5; v++ { // each waits until the receiver is through with the last but one
+		w.publish(v)
+	}
+	w.eventually("version 5 serves", func() bool { return r.Serving().Version == 5 })
+	stop()
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []uint64{1, 2, 3, 4, 5}; !slices.Equal(installed, want) {
+		t.Errorf("installed %v, want %v", installed, want)
+	}
 }

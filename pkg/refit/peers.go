@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/local"
 )
 
 // peers keeps connections to trainer ranks over versions. A rank whose endpoint has changed is connected anew.
@@ -103,4 +105,17 @@ func (ps *peers) close() error {
 		p.mu.Unlock()
 	}
 	return errors.Join(errs...)
+}
+
+// likelyTransport is the first that a rank offers and this receiver prefers, "" where there is none. Memory of the same
+// host is reached only on it; what connecting finds out besides, it finds out too late for a plan.
+func (r *Receiver) likelyTransport(v *messages.Version, rank int) string {
+	e := v.Ranks[rank].Endpoint
+	for _, t := range r.cfg.Transports {
+		offered := slices.ContainsFunc(e.Access, func(a messages.Access) bool { return a.Transport == t.Name() })
+		if offered && (t.Name() != local.Name || e.Host == r.cfg.Host) {
+			return t.Name()
+		}
+	}
+	return ""
 }

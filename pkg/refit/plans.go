@@ -9,13 +9,15 @@ import (
 	"github.com/drydock-rl/drydock/pkg/plan"
 )
 
-// planKey names everything that a plan depends on besides the receiver itself: the layouts of all ranks.
+// planKey names everything that a plan depends on besides the receiver itself: the layouts of all ranks, and by which
+// transports the ranks are likely to be reached.
 type planKey [sha256.Size]byte
 
-func keyOf(m *messages.Manifest) planKey {
+func keyOf(m *messages.Manifest, transports []string) planKey {
 	h := sha256.New()
 	for i := range m.Ranks {
 		h.Write(m.Ranks[i].Layout[:])
+		h.Write([]byte(transports[i] + "\n"))
 	}
 	return planKey(h.Sum(nil))
 }
@@ -32,8 +34,10 @@ func (p *planned) digests(v *messages.Version) *digests { return &digests{p.tile
 
 // plans keeps the plans of the layouts seen last. A version whose layouts are known is not planned anew.
 type plans struct {
-	dests []plan.Dest
-	opts  plan.Options
+	dests  []plan.Dest
+	opts   plan.Options
+	likely func(v *messages.Version, rank int) string // the transport by which a rank will be reached, "" if none
+	costs  func(transport string) plan.Costs          // nil: all cost what opts says
 
 	mu    sync.Mutex
 	order []planKey // oldest first
@@ -45,13 +49,14 @@ const maxPlans = 4
 
 // get finds or makes the plan for a version; cold says that it was made.
 func (p *plans) get(v *messages.Version) (found *planned, cold bool, err error) {
-	key := keyOf(v.Manifest)
+	transports := p.transports(v)
+	key := keyOf(v.Manifest, transports)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if found = p.byKey[key]; found != nil {
 		return found, false, nil
 	}
-	if found, err = p.make(v); err != nil {
+	if found, err = p.make(v, transports); err != nil {
 		return nil, true, err
 	}
 	if len(p.order) == maxPlans {
@@ -66,14 +71,33 @@ func (p *plans) get(v *messages.Version) (found *planned, cold bool, err error) 
 	return found, true, nil
 }
 
-func (p *plans) make(v *messages.Version) (*planned, error) {
+// transports says how each rank will be reached, where that makes a difference.
+func (p *plans) transports(v *messages.Version) []string {
+	names := make([]string, len(v.Ranks))
+	if p.costs != nil {
+		for rank := range names {
+			names[rank] = p.likely(v, rank)
+		}
+	}
+	return names
+}
+
+func (p *plans) make(v *messages.Version, transports []string) (*planned, error) {
 	table, err := merge(v)
 	if err != nil {
 		return nil, fmt.Errorf("merge the layouts of %d ranks: %w", len(v.Ranks), err)
 	}
-	made, err := plan.New(table, p.dests, p.opts)
+	opts := p.opts
+	if p.costs != nil {
+		opts.CostsOf = func(rank int) plan.Costs { return p.costs(transports[rank]) }
+	}
+	made, err := plan.New(table, p.dests, opts)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	return &planned{plan: made, replicas: findReplicas(table), tiles: newTileIndex(v)}, nil
+	index, err := newTileIndex(v)
+	if err != nil {
+		return nil, err
+	}
+	return &planned{plan: made, replicas: findReplicas(table), tiles: index}, nil
 }

@@ -224,6 +224,9 @@ func (p *Publisher) Publish(ctx context.Context, version uint64) (*messages.Mani
 type Change struct {
 	Base    *messages.Ref // the version that the others stand on: Ref of the manifest that its Publish returned
 	Sources []string      // names, of this rank's layout, that changed since; empty: none of them did
+
+	Layout *messages.Layout // how the slot's bytes lie, from this version on; nil: as before. One region, no longer than a slot
+	Tiles  *messages.Tiles  // digests of the slot's tiles, made by whoever filled it; nil: they are made here
 }
 
 // PublishChange is Publish with what the version changes. The slot holds everything all the same: receivers that serve
@@ -245,7 +248,13 @@ func (p *Publisher) publish(ctx context.Context, version uint64, change Change) 
 	if i < 0 {
 		return nil, errors.New("it has no slot: Memory gives it one")
 	}
-	digests, err := p.digest(ctx, i)
+	if err := p.layOut(change.Layout); err != nil {
+		return nil, err
+	}
+	digests, err := change.Tiles, error(nil)
+	if digests == nil {
+		digests, err = p.digest(ctx, i)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -271,6 +280,18 @@ func (p *Publisher) publish(ctx context.Context, version uint64, change Change) 
 	p.setPublished(i, &publication)
 	p.setSlot(ctx, i, messages.Slot{Key: key, State: "committed"})
 	return m, nil
+}
+
+// layOut begins a new generation of the layout. Versions that stand keep theirs: it is in their publications.
+func (p *Publisher) layOut(l *messages.Layout) error {
+	if l == nil {
+		return nil
+	}
+	if l.Rank != p.cfg.Rank || len(l.Regions) != 1 || l.Regions[0] > p.cfg.Slots[0].Len() {
+		return fmt.Errorf("a layout of rank %d with regions of %v bytes doesn't fit slots of %d", l.Rank, l.Regions, p.cfg.Slots[0].Len())
+	}
+	p.cfg.Layout = l
+	return nil
 }
 
 // commit waits for all ranks' parts. A version whose other ranks don't come in time is ended by name, so that nobody

@@ -24,14 +24,32 @@ func tileTable(l *messages.Layout) *tiles.Table {
 // A rank without a grid has no shards in it: nothing that it serves can be verified.
 type tileIndex [][]tiles.Shard
 
-func newTileIndex(v *messages.Version) tileIndex {
+// Tiles that are out of bounds are refused: a tile that a slice cuts is read whole to be verified, into memory that is
+// bounded, and of tiles of a few bytes each nobody would get done with the digests.
+func newTileIndex(v *messages.Version) (tileIndex, error) {
 	index := make(tileIndex, len(v.Ranks))
 	for r := range v.Ranks {
-		if l := v.Ranks[r].Layout; l.Grid != nil {
-			index[r], _ = tileTable(l).Shards()
+		l := v.Ranks[r].Layout
+		if l.Grid == nil {
+			continue
 		}
+		if err := checkGrid(l); err != nil {
+			return nil, fmt.Errorf("layout of rank %d: %w", r, err)
+		}
+		index[r], _ = tileTable(l).Shards()
 	}
-	return index
+	return index, nil
+}
+
+func checkGrid(l *messages.Layout) error {
+	first := uint32(0)
+	for i, end := range l.ShapeEnd {
+		if err := tiles.Check(l.Shapes[first:end], l.Grid[first:end], plan.DType(l.DTypes[i]).Size()); err != nil {
+			return fmt.Errorf("source %s: %w", l.Names[i], err)
+		}
+		first = end
+	}
+	return nil
 }
 
 // digests are the tile digests of one version.
