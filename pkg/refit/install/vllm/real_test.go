@@ -29,7 +29,7 @@ import (
 //
 //	DRYDOCK_VLLM_PYTHON   interpreter that has vllm and drydock
 //	DRYDOCK_VLLM_WORK     folder with <kind>-<seed>, models, and <kind>.json.gz, their captures
-const startTimeout = 15 * time.Minute // on two cores that twenty others want; alone it takes one
+const startTimeout = 15 * time.Minute // on a busy machine; alone it takes one
 
 // prompts are longer than a block of the prefix cache, so that a stale one would show.
 var prompts = []string{
