@@ -1,7 +1,7 @@
 package tracesink
 
 import (
-	"context"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,7 +96,7 @@ func TestFilesFollowTheSpecification(t *testing.T) {
 		t.Errorf("%+v", spans[0])
 	}
 	back, err := decodeLine(line)
-	if err != nil || string(back[0].GetScopeSpans()[0].GetSpans()[0].GetTraceId()) != string(b.id[:]) {
+	if err != nil || !bytes.Equal(back[0].GetScopeSpans()[0].GetSpans()[0].GetTraceId(), b.id[:]) {
 		t.Errorf("read back: %v, %v", back, err)
 	}
 }
@@ -242,7 +242,7 @@ func BenchmarkUpload(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { _ = f.Stop(context.Background()) }()
+	defer func() { _ = f.Stop(b.Context()) }()
 	build := builder{id: TraceID{1}}
 	var spans []*tracepb.Span
 	for i := range 100 {

@@ -1,6 +1,7 @@
 package refit
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -21,12 +22,11 @@ const applied Class = ""
 // fault is something that happens to a cycle at a point.
 type fault struct {
 	name   string
-	skip   func(i int) bool            // points at which it can't happen, or would say nothing new
-	strike func(*faultWorld)           // at the point, on the goroutine that got there
-	mend   func(*faultWorld, uint64)   // afterwards, so that the next version can be published
-	want   func(i int) []Class         // how the cycle may end
-	serves func(i int) (newest bool)   // nil: the version serves exactly if the cycle ended well
-	ends   func(Class) tracing.Outcome // nil: as outcomeFor says
+	skip   func(i int) bool          // points at which it can't happen, or would say nothing new
+	strike func(*faultWorld)         // at the point, on the goroutine that got there
+	mend   func(*faultWorld, uint64) // afterwards, so that the next version can be published
+	want   func(i int) []Class       // how the cycle may end
+	serves func(i int) (newest bool) // nil: the version serves exactly if the cycle ended well
 }
 
 // until is want for a fault that ends cycles with a class up to a point, and that later ones don't notice. At the point
@@ -274,7 +274,7 @@ func (w *faultWorld) live(r *Receiver) [][]byte {
 }
 
 func bytesEqual(a, b [][]byte) bool {
-	return slices.EqualFunc(a, b, func(x, y []byte) bool { return string(x) == string(y) })
+	return slices.EqualFunc(a, b, bytes.Equal)
 }
 
 // killRank ends a trainer rank's transport: its memory can't be read any more.
