@@ -104,7 +104,7 @@ class Demo:
 
     def tokens(self, texts: tuple[str, ...]) -> list[list[int]]:
         """The server tokenizes, so that this process needs no library."""
-        return [self.server.call("POST", "/tokenize", {"model": "policy", "prompt": t})["tokens"] for t in texts]
+        return [self.server.call("POST", "/tokenize", {"prompt": t})["tokens"] for t in texts]
 
     def train(self) -> Child:
         self.hold = self.folder / "hold"

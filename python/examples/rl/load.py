@@ -32,8 +32,8 @@ class Load:
     server: Server
     prompts: list[list[int]]
     tokens: int = 24
-    threads: int = 3
-    pause: float = 0.02  #: seconds between an answer and the next request of a thread
+    threads: int = 2
+    pause: float = 0.05  #: seconds between an answer and the next request of a thread
     records: list[Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:

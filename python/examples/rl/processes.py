@@ -153,10 +153,16 @@ class World:
         return child
 
     def checkpoint(self, folder: Path) -> None:
-        """The policy that everything starts from."""
-        argv = [sys.executable, str(Path(__file__).with_name("tiny.py")), str(folder)]
-        with open(self.logs / "tiny.log", "wb") as log:
-            subprocess.run(argv, check=True, stdout=log, stderr=log, env={**os.environ, **vllm_environ()})
+        """The policy that everything starts from: made once for each text of tiny.py, then copied."""
+        script, made = Path(__file__).with_name("tiny.py"), ROOT / ".cache/demo-rl/init"
+        by = made / "made-by.txt"
+        if not by.exists() or by.read_bytes() != script.read_bytes():
+            shutil.rmtree(made, ignore_errors=True)
+            with open(self.logs / "tiny.log", "wb") as log:
+                argv = [sys.executable, str(script), str(made)]
+                subprocess.run(argv, check=True, stdout=log, stderr=log, env={**os.environ, **vllm_environ()})
+            shutil.copy(script, by)
+        shutil.copytree(made, folder)
 
     def capture(self, checkpoint: Path, tp: int) -> Path:
         """What each rank of the server copies out of the checkpoint: recorded once, then taken from the cache."""
