@@ -27,6 +27,9 @@ type peer struct {
 	endpoint  messages.Digest
 	conn      rdma.Peer
 	transport string
+
+	lost rdma.Peer // the connection that was dropped last
+	why  error
 }
 
 func newPeers(ts []rdma.Transport, log *slog.Logger) *peers {
@@ -73,17 +76,30 @@ func (ps *peers) transport(rank int) string {
 	return p.transport
 }
 
-// drop closes the connection to a rank, if it still is conn, so that the next get connects anew.
-func (ps *peers) drop(rank int, conn rdma.Peer) {
+// drop closes the connection to a rank, if it still is conn, so that the next get connects anew. What else was being read
+// over it is aborted by that: why tells those what happened.
+func (ps *peers) drop(rank int, conn rdma.Peer, why error) {
 	p := ps.slot(rank)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.conn != conn {
 		return
 	}
+	p.lost, p.why = conn, why
 	if err := p.close(); err != nil {
 		ps.log.Warn("connection not closed cleanly", "rank", rank, "error", err)
 	}
+}
+
+// whyLost is what a connection was dropped for, nil if it was not, or too long ago.
+func (ps *peers) whyLost(rank int, conn rdma.Peer) error {
+	p := ps.slot(rank)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost != conn {
+		return nil
+	}
+	return p.why
 }
 
 func (p *peer) close() error {

@@ -30,9 +30,15 @@ func (u *pull) transfer(ctx context.Context, rank int, segments map[*rdma.Memory
 	for m, t := range posted {
 		err = errors.Join(err, u.await(ctx, t, m))
 	}
-	if err != nil && given.Err() == nil && rdma.KindOf(err) != rdma.ErrRefused {
-		u.r.peers.drop(rank, conn)
+	if err == nil || given.Err() != nil || rdma.KindOf(err) == rdma.ErrRefused {
+		return err
 	}
+	if rdma.KindOf(err) == rdma.ErrAborted { // by another batch of the rank, which found out first what is wrong with it
+		if why := u.r.peers.whyLost(rank, conn); why != nil {
+			return fmt.Errorf("%w (and this read with it: %w)", why, err)
+		}
+	}
+	u.r.peers.drop(rank, conn, err)
 	return err
 }
 
