@@ -89,18 +89,18 @@ func (p *Plan) Explain(dest int, param string) (*Explanation, error) {
 // begin like it as far as the last dot.
 func (d *Dest) resembling(name string) string {
 	const shown = 3
-	var close []string
+	var near []string
 	for _, part := range []string{name, name[:strings.LastIndexByte(name, '.')+1], name[strings.LastIndexByte(name, '.')+1:]} {
 		for i := range d.Params {
-			if q := d.Params[i].Name; part != "" && strings.Contains(q, part) && len(close) < shown && !slices.Contains(close, q) {
-				close = append(close, q)
+			if q := d.Params[i].Name; part != "" && strings.Contains(q, part) && len(near) < shown && !slices.Contains(near, q) {
+				near = append(near, q)
 			}
 		}
 	}
-	if len(close) == 0 {
+	if len(near) == 0 {
 		return fmt.Sprintf("; there are %d others", len(d.Params))
 	}
-	return fmt.Sprintf("; is it one of %q?", close)
+	return fmt.Sprintf("; is it one of %q?", near)
 }
 
 // explainCopies lists the parameter's copies, and under each the reads that serve it.

@@ -14,7 +14,7 @@ import (
 func BenchmarkFlip(b *testing.B) {
 	for _, nbytes := range []int64{1 << 20, 64 << 20, 1 << 30} {
 		b.Run(fmt.Sprintf("%dMiB", nbytes>>20), func(b *testing.B) {
-			root, err := os.MkdirTemp("/dev/shm", "flip-")
+			root, err := os.MkdirTemp("/dev/shm", "flip-") //nolint:usetesting // what is measured is shared memory
 			if err != nil {
 				b.Skip(err)
 			}
