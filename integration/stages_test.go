@@ -33,7 +33,7 @@ var receiverMoments = []moment{
 // publisherMoments are where a rank's publication is struck, in order.
 var publisherMoments = []moment{
 	{"publish begins", "", "publish", false},
-	{"digested", "", "digest", true},
+	{"uploading", "", "upload", false},
 	{"uploaded", "", "upload", true},
 	{"committed", "", "commit", true},
 	{"published", "", "publish", true},
