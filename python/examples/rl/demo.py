@@ -178,13 +178,13 @@ class Demo:
         self.say(f"proof       fresh engines of {len(steps)} checkpoints")
         argv = [sys.executable, str(Path(__file__).with_name("prove.py")), str(file)]
         argv += [f"{s}={self.folder}/checkpoints/step-{s}" for s in steps]
-        log = self.folder / "logs" / "prove.log"
-        with open(log, "wb") as errors:
-            done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=errors, text=True)
-        print(done.stdout, end="")
-        if done.returncode not in (0, 1) or not done.stdout:
-            print(f"the proof did not come to an end (status {done.returncode}): {log}")
-        return done.returncode == 0
+        prover = self.world.start(
+            "prove", argv, line=lambda line: print(line, flush=True) if line.startswith(("step ", "  fresh ")) else None
+        )
+        until("the proof", lambda: prover.process.poll() is not None, 600 * len(steps))
+        if prover.process.returncode not in (0, 1):
+            print(f"the proof did not come to an end (status {prover.process.returncode}): {prover.tail()}")
+        return prover.process.returncode == 0
 
 
 def main() -> None:

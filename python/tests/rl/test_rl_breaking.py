@@ -36,7 +36,7 @@ p.publish({rig.step - 1}, wait=True)
 p._settle(); p._refresh()
 slot = p._poll("begin", {rig.step}, ("filling",), 60)["slot"]
 for destination, source in p._copies_of(slot)[::2]:
-    destination.copy_(source) if hasattr(destination, "copy_") else destination.__setitem__(slice(None), source)
+    destination.copy_(source)
 print(p.wait_committed({rig.step - 1}).run, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
