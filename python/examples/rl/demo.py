@@ -178,9 +178,12 @@ class Demo:
         self.say(f"proof       fresh engines of {len(steps)} checkpoints")
         argv = [sys.executable, str(Path(__file__).with_name("prove.py")), str(file)]
         argv += [f"{s}={self.folder}/checkpoints/step-{s}" for s in steps]
-        prover = self.world.start(
-            "prove", argv, line=lambda line: print(line, flush=True) if line.startswith(("step ", "  fresh ")) else None
-        )
+
+        def tell(line: str) -> None:
+            if line.startswith(("step ", "  fresh ")):  # the rest is vLLM's, and in the log
+                print(line, flush=True)
+
+        prover = self.world.start("prove", argv, line=tell)
         until("the proof", lambda: prover.process.poll() is not None, 600 * len(steps))
         if prover.process.returncode not in (0, 1):
             print(f"the proof did not come to an end (status {prover.process.returncode}): {prover.tail()}")
