@@ -14,6 +14,7 @@ import (
 	"github.com/drydock-rl/drydock/internal/sidecar"
 	"github.com/drydock-rl/drydock/internal/tiles"
 	"github.com/drydock-rl/drydock/internal/wiring"
+	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/tracing"
 )
@@ -24,10 +25,11 @@ type serveCommand struct {
 	wiring.Transports
 	wiring.Listen
 
-	Socket       string `help:"Unix socket to be asked on, by this user only. One process may serve one rank, or all ranks of a host." required:"" placeholder:"PATH"`
-	ArenaDir     string `help:"Folder in shared memory that the trainers see too. Default: /dev/shm/drydock-<uid>." placeholder:"DIR"`
-	Slots        int    `help:"Buffers of each rank that versions alternate between." default:"2"`
-	TileMinBytes int64  `help:"Smallest tile that gets a digest of its own. Finer tiles verify thinner slices. 0: 16 KiB." default:"0"`
+	Socket       string        `help:"Unix socket to be asked on, by this user only. One process may serve one rank, or all ranks of a host." required:"" placeholder:"PATH"`
+	ArenaDir     string        `help:"Folder in shared memory that the trainers see too. Default: /dev/shm/drydock-<uid>." placeholder:"DIR"`
+	Keep         messages.Keep `help:"Versions that stay readable: a number of the newest, or every (every:RECEIVER,… for named ones) to hold each until receivers are through with it. One slot more is needed." default:"1" placeholder:"POLICY"`
+	Slots        int           `help:"Buffers of each rank that versions alternate between." default:"2"`
+	TileMinBytes int64         `help:"Smallest tile that gets a digest of its own. Finer tiles verify thinner slices. 0: 16 KiB." default:"0"`
 
 	ServedLayout string `help:"How shards lie in served memory: ${enum}. Blocks of columns make a tensor-parallel slice a few long runs, and cost the trainer's copy some of its speed; auto serves them if receivers that are there when a rank attaches take slices." default:"plain" enum:"plain,blocks,auto"`
 
@@ -85,7 +87,7 @@ func (c *serveCommand) config(p *wiring.Process) sidecar.Config {
 		root = fmt.Sprintf("/dev/shm/drydock-%d", os.Getuid())
 	}
 	return sidecar.Config{
-		Model: c.Model, Control: p.Control, ArenaRoot: root, Slots: c.Slots, Tiles: tiles.Options{MinBytes: c.TileMinBytes},
+		Model: c.Model, Control: p.Control, ArenaRoot: root, Slots: c.Slots, Keep: c.Keep, Tiles: tiles.Options{MinBytes: c.TileMinBytes},
 		Served:        served.Mode(c.ServedLayout),
 		CommitTimeout: c.CommitTimeout, DrainTimeout: c.DrainTimeout, Grace: c.Grace, Idle: c.Idle,
 		Logger: p.Log, Metrics: p.Metrics, Tracer: p.Telemetry.TracerProvider.Tracer(tracing.Scope), Details: p.Telemetry.TracerProvider,

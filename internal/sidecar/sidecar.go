@@ -28,6 +28,7 @@ type Config struct {
 	Transports func(incarnation string) (ts []rdma.Transport, end func() error, err error) // makes those of one arena
 	ArenaRoot  string                                                                      // folder in shared memory
 
+	Keep     messages.Keep // which versions stay readable; one slot more is needed
 	Slots    int           // of an arena; default 2
 	Tiles    tiles.Options // of digests
 	MaxBytes int64         // of a slot; default the host's memory, shared by the slots
@@ -55,6 +56,9 @@ func (c *Config) validate() error {
 	}
 	if c.Slots < 2 || c.Slots > 8 {
 		return fmt.Errorf("%d slots: 2 to 8 are expected, so that a version is read while the next is written", c.Slots)
+	}
+	if c.Slots <= c.Keep.Last {
+		return fmt.Errorf("%d slots to keep %s: one more is needed than versions are kept", c.Slots, c.Keep)
 	}
 	for _, d := range []struct {
 		of    *time.Duration
@@ -289,7 +293,7 @@ func (s *Sidecar) engineOf(a *arena) func(context.Context) (engine, error) {
 		}
 		cfg := refit.PublisherConfig{
 			Host: s.host, Model: s.cfg.Model, Incarnation: incarnation, Rank: a.rank, World: a.req.World, Job: a.req.Job,
-			Control: s.cfg.Control, Transports: transports, Slots: a.files.slots, Layout: a.geometry.layout,
+			Control: s.cfg.Control, Transports: transports, Slots: a.files.slots, Layout: a.geometry.layout, Keep: s.cfg.Keep,
 			CommitTimeout: s.cfg.CommitTimeout, DrainTimeout: s.cfg.DrainTimeout, Metrics: s.cfg.Metrics, Logger: a.log, Tracer: s.cfg.Tracer,
 		}
 		if s.cfg.Details != nil {

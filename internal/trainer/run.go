@@ -161,7 +161,7 @@ func (t *Trainer) step(ctx context.Context, version uint64) error {
 		return err
 	}
 	t.Logger.Info("filled", "version", version, "bytes", t.Shards.Nbytes(), "took", time.Since(start).Round(time.Microsecond))
-	if err := t.publish(ctx, version, mem.Bytes()); err != nil {
+	if _, err := t.Publisher.PublishChange(ctx, version, refit.Change{Layout: t.Shards.Layout()}); err != nil {
 		return err
 	}
 	t.Logger.Info("committed", "key", t.Publisher.Key(version).String())
@@ -187,16 +187,6 @@ func (t *Trainer) follow(ctx context.Context) error {
 	}
 	t.Logger.Info("shards are laid out anew", "tp", asked.TP, "blocks", t.Shards.shown.Cut())
 	return nil
-}
-
-// publish publishes what lies in a slot, with the layout that it was filled by.
-func (t *Trainer) publish(ctx context.Context, version uint64, mem []byte) error {
-	digests, err := t.Shards.Digest(mem)
-	if err != nil {
-		return err
-	}
-	_, err = t.Publisher.PublishChange(ctx, version, refit.Change{Layout: t.Shards.Layout(), Tiles: digests})
-	return err
 }
 
 // pollInterval is how often statuses are read while receivers are waited for.

@@ -105,9 +105,6 @@ func (s *Shards) Fill(mem []byte, seed, version uint64) error {
 	return s.shown.Repack(mem)
 }
 
-// Digest digests what Fill wrote, in the order of the layout's tiles.
-func (s *Shards) Digest(mem []byte) (*messages.Tiles, error) { return s.shown.Digest(mem) }
-
 // fillPlain writes what a trainer holds: shards row-major and packed.
 func (s *Shards) fillPlain(mem []byte, seed, version uint64) {
 	var next atomic.Int64

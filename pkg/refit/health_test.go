@@ -77,7 +77,10 @@ func TestABreakerClosesAgain(t *testing.T) {
 func TestASourceThatNobodyCanReplaceIsAskedAllTheSame(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{ranks: 2})
-	r := w.faulty(rdmatest.Fault{Kind: rdmatest.Reset, Rank: 0, Count: 2})
+	r := w.receiver(func(c *ReceiverConfig) {
+		c.Lanes = 1 // the second attempt is the second fault
+		c.Transports[0] = rdmatest.Faulty(c.Transports[0], rdmatest.Fault{Kind: rdmatest.Reset, Rank: 0, Count: 2})
+	})
 	_ = w.fails(r, w.publish(1), SourceLost)
 	if s := r.health.State(0); s != rdma.BreakerOpen {
 		t.Fatalf("breaker of rank 0 is %s", s)
