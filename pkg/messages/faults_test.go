@@ -276,6 +276,39 @@ func TestEveryVersionIsAnnouncedInOrder(t *testing.T) {
 	}
 }
 
+// What a receiver serves is announced to it only where it asks for that, and once.
+func TestWhatServesIsAnnouncedAgainOnlyOnDemand(t *testing.T) {
+	t.Parallel()
+	c := natstest.Open(t, natstest.Start(t, natsd.Options{}), memory())
+	ctx := natstest.Context(t, 20*time.Second)
+	run := takeRun(t, c, "job", 1).Run
+	key := func(v uint64) messages.Key { return messages.Key{Run: run, Version: v} }
+	publishAll(t, c, key(1), 1)
+	publishAll(t, c, key(2), 1)
+	watches := map[messages.WatchOptions]<-chan messages.Announcement{}
+	for _, every := range []bool{false, true} {
+		for _, again := range []bool{false, true} {
+			opts := messages.WatchOptions{After: key(2), Again: again, Every: every}
+			watch, err := c.WatchWith(ctx, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if watches[opts] = watch; !again {
+				continue
+			}
+			if a := <-watch; a.Key != key(2) || a.Rollback != nil {
+				t.Errorf("%+v: announced %+v", opts, a)
+			}
+		}
+	}
+	publishAll(t, c, key(3), 1)
+	for opts, watch := range watches {
+		if a := <-watch; a.Key != key(3) {
+			t.Errorf("%+v: announced %s after version 3 came", opts, a.Key)
+		}
+	}
+}
+
 // A job that was fenced comes back: it must not fence its successor.
 func TestFencedJobDoesNotComeBack(t *testing.T) {
 	t.Parallel()

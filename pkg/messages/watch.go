@@ -26,7 +26,8 @@ func (a Announcement) Remote(ctx context.Context) context.Context { return remot
 
 // WatchOptions says what to watch. Zero is the newest version, whatever it is.
 type WatchOptions struct {
-	After Key // only versions after this one: what the receiver serves already
+	After Key  // only versions after this one: what the receiver serves already
+	Again bool // After itself too, while nothing newer stands: what the receiver serves is damaged
 	// Every announces each committed version in order, for exact replay. It relies
 	// on publishers that keep every version (protocol.Keep).
 	Every bool
@@ -46,7 +47,7 @@ func (c *Control) WatchWith(ctx context.Context, opts WatchOptions) (<-chan Anno
 	if err != nil {
 		return nil, fmt.Errorf("watch %q: %w", c.cfg.Model, err)
 	}
-	w := &watcher{c: c, sub: sub, every: opts.Every, last: opts.After, out: make(chan Announcement, 1)}
+	w := &watcher{c: c, sub: sub, every: opts.Every, last: opts.After, again: opts.Again, out: make(chan Announcement, 1)}
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.background, cancel)
 	c.work.Add(1)
@@ -69,6 +70,7 @@ type watcher struct {
 	out      chan Announcement
 	every    bool
 	last     Key    // newest announced
+	again    bool   // last is to be announced once more
 	followed uint64 // sequence of the last order that was announced
 }
 
@@ -154,7 +156,7 @@ func (w *watcher) look(ctx context.Context, hint Key) {
 
 // announce sends what a receiver that serves w.last should know of list.
 func (w *watcher) announce(ctx context.Context, list []Committed) error {
-	if newest := newestStanding(list); newest == nil || newest.Key == w.last && w.followed == 0 && !w.mayRollBack(list) {
+	if newest := newestStanding(list); newest == nil || newest.Key == w.last && w.followed == 0 && !w.again && !w.mayRollBack(list) {
 		return nil // the common poll: nothing can have changed
 	}
 	run, ok, err := w.c.Run(ctx)
@@ -166,7 +168,10 @@ func (w *watcher) announce(ctx context.Context, list []Committed) error {
 		return err
 	}
 	next := choose(list, run.Run, order)
-	if next == nil || !protocol.MayInstall(w.last, next.Key, order.rollback(), w.followed) {
+	if next == nil {
+		return nil
+	}
+	if again := w.again && next.Key == w.last; !again && !protocol.MayInstall(w.last, next.Key, order.rollback(), w.followed) {
 		return nil
 	}
 	if w.every && w.last.Less(next.Key) {
@@ -210,7 +215,7 @@ func (w *watcher) send(list []Committed, next *Committed, order *Order) {
 	if order != nil {
 		w.followed = max(w.followed, order.Seq)
 	}
-	w.last = next.Key
+	w.last, w.again = next.Key, false
 	w.out <- a // there is room: nobody else sends
 }
 
@@ -223,7 +228,7 @@ func (w *watcher) announceEvery(ctx context.Context, list []Committed, run uint6
 		}
 		select {
 		case w.out <- Announcement{Key: v.Key, Manifest: v.Manifest, Headers: v.Headers}:
-			w.last = v.Key
+			w.last, w.again = v.Key, false
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

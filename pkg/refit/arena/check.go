@@ -60,5 +60,16 @@ func Check(path string) (nbytes int64, err error) {
 		}
 		at += int64(got)
 	}
+	if more, err := f.Read(head[:1]); more > 0 || !errors.Is(err, io.EOF) {
+		return nbytes, fmt.Errorf("check %s: its list ends at byte %d, the file does not: %w", path, at, errors.Join(ErrNotNoted, notEOF(err)))
+	}
 	return nbytes, nil
+}
+
+// notEOF is an error other than a file's end.
+func notEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }

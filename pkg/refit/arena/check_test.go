@@ -1,6 +1,8 @@
 package arena
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -18,6 +20,10 @@ func TestCheckNeedsNothingButTheFiles(t *testing.T) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
+	}
+	shorten(t, strings.TrimSuffix(path, ".safetensors")+".blocks")
+	if _, err := Check(path); !errors.Is(err, ErrNotNoted) || !strings.Contains(err.Error(), "the file does not") {
+		t.Errorf("with a list of a block less: %v", err)
 	}
 	b[4096+blockBytes+5] ^= 1
 	if err := os.WriteFile(path, b, 0o600); err != nil {
@@ -53,5 +59,19 @@ func TestAddressesAreStable(t *testing.T) {
 	}
 	if len(where) != slotCount*len(s.files) {
 		t.Errorf("%d files were used, want %d", len(where), slotCount*len(s.files))
+	}
+}
+
+// shorten takes the last block out of a list.
+func shorten(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = bytes.Clone(b[:len(b)-8])
+	binary.LittleEndian.PutUint64(b[48:], uint64(len(b)-ledgerHead)/8)
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package arena
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 )
@@ -115,8 +116,21 @@ func (s *Slot) verify(workers int) (f Found) {
 		for k := range l.sums {
 			f.Whole = f.Whole && l.whole(k)
 		}
+		if !s.headerStands(i) { // it says where the tensors are and what they are: as good as damage to them
+			f.Whole = false
+			f.Damaged = append(f.Damaged, fmt.Sprintf("%s header, bytes 0 to %d", s.Path(i), s.files[i].header))
+		}
 	}
 	return f
+}
+
+// headerStands says whether the i-th file has the header that it was sealed with. One that isn't sealed has none to lose.
+func (s *Slot) headerStands(i int) bool {
+	if s.holds.IsZero() {
+		return true
+	}
+	want, err := s.files[i].headerFor(s.holds)
+	return err == nil && bytes.Equal(want, s.mems[i].Bytes()[:len(want)])
 }
 
 // Verify reads what serves and compares it with what was noted when it came. ok is false where nothing serves, or where
