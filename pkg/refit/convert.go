@@ -1,7 +1,10 @@
 package refit
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"math"
 
 	"github.com/drydock-rl/drydock/internal/safetensors"
 	"github.com/drydock-rl/drydock/pkg/messages"
@@ -75,13 +78,31 @@ func segment(s *plan.Segment, regions []uint32) rdma.Segment {
 
 // arenaRank is the arena's view of a destination: every parameter that has storage of its own and that copies can make.
 func arenaRank(d *plan.Dest) arena.Rank {
-	r := arena.Rank{Rank: d.Rank, Alias: d.Alias}
+	r := arena.Rank{Rank: d.Rank, Alias: d.Alias, Recipe: recipeOf(d)}
 	for i := range d.Params {
 		if p := &d.Params[i]; p.Excluded == "" {
 			r.Tensors = append(r.Tensors, safetensors.Spec{Name: p.Name, DType: safetensors.DType(p.DType.String()), Shape: p.Shape})
 		}
 	}
 	return r
+}
+
+// recipeOf names how a destination's parameters are made of sources: the same version, made otherwise, has other bytes.
+func recipeOf(d *plan.Dest) string {
+	h := sha256.New()
+	fmt.Fprintln(h, d.Reorders)
+	for i := range d.Params { // copies and fills name them by number
+		fmt.Fprintf(h, "%q %q\n", d.Params[i].Name, d.Params[i].Excluded)
+	}
+	for i := range d.Copies {
+		c := &d.Copies[i]
+		fmt.Fprintf(h, "copy %q %#v to %d %d %v %v %d\n", c.Source, c.Ops, c.Param, c.Offset, c.Shape, c.Stride, c.DType)
+	}
+	for i := range d.Fills {
+		f := &d.Fills[i]
+		fmt.Fprintf(h, "fill %d %d %v %v %x\n", f.Param, f.Offset, f.Shape, f.Stride, math.Float64bits(f.Value))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 // placeParams gives the parameters of a destination their places in the arena.

@@ -41,7 +41,7 @@ type pull struct {
 type sums struct {
 	wire              atomic.Int64 // read, repetitions and edges included
 	brought, verified atomic.Int64 // of the batches that ended well
-	resumed           atomic.Int64 // of shards, in batches that were there already
+	resumed, vouched  atomic.Int64 // of shards, in batches that were there already; of them, what their publishers digested
 	retries           atomic.Int64
 }
 

@@ -96,15 +96,25 @@ func (r *Receiver) acquire(s *Staged, v *messages.Version) (whole bool, err erro
 	return found.Whole, nil
 }
 
-// takeOver stages a version that an arena holds, whole and verified: nothing is read.
-func (r *Receiver) takeOver(s *Staged, v *messages.Version) {
+// takeOver stages a version that an arena holds, whole and as it came: nothing is read. The floor may have been lower then.
+func (r *Receiver) takeOver(s *Staged, v *messages.Version, found *planned) error {
 	s.stats.Resumed = s.stats.Needed
+	checks := newVerifier(v, found)
+	var all share
+	for i := range found.plan.Batches() {
+		all.add(checks.bytesOf(found.plan, i))
+	}
+	if err := all.atLeast(r.cfg.VerifyFloor); err != nil {
+		r.arenas.Release(s.slot)
+		return err
+	}
 	const reason = "an arena held the version already, verified"
 	for _, stage := range []tracing.Stage{tracing.WireTransfer, tracing.ReceiveSync, tracing.Transformation} {
 		s.cycle.NotApplicable(stage, reason)
 	}
 	s.cycle.SetSizes(s.stats.sizes())
 	r.remember(s.slot, v)
+	return nil
 }
 
 // missing is queuesOf without the batches whose bytes the slot has.
@@ -113,7 +123,9 @@ func (u *pull) missing(p *plan.Plan) map[int][]int {
 	for i := range p.Batches() {
 		b := p.Batch(i)
 		if u.has(p, i) {
-			u.sums.resumed.Add(u.bytesOf(p, i))
+			nbytes, digested := u.checks.bytesOf(p, i)
+			u.sums.resumed.Add(nbytes)
+			u.sums.vouched.Add(digested)
 			continue
 		}
 		queues[b.Rank] = append(queues[b.Rank], i)
@@ -121,12 +133,17 @@ func (u *pull) missing(p *plan.Plan) map[int][]int {
 	return queues
 }
 
-// bytesOf counts what a batch brings of shards.
-func (u *pull) bytesOf(p *plan.Plan, i int) (sum int64) {
+// bytesOf counts what a batch brings of shards, and what of it has digests of its publisher, which it was compared with when
+// it came.
+func (c *verifier) bytesOf(p *plan.Plan, i int) (sum, digested int64) {
 	for piece := range p.Pieces(i) {
-		sum += u.checks.nbytes(piece)
+		nbytes := c.nbytes(piece)
+		sum += nbytes
+		if len(c.of(piece.Rank, piece.Shard)) > 0 {
+			digested += nbytes
+		}
 	}
-	return sum
+	return sum, digested
 }
 
 // eachRegion yields where a batch's bytes are in the end.

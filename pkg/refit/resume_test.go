@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/drydock-rl/drydock/internal/safetensors"
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/rdmatest"
@@ -268,4 +271,115 @@ func TestEachLifeIsIdempotent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestWhatWasRefusedAsUnverifiedIsNotTakenTheNextTime: the bytes lie in the arena then, and nothing of them is read again.
+func TestWhatWasRefusedAsUnverifiedIsNotTakenTheNextTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 2})
+	withoutDigests(w)
+	floor := func(c *ReceiverConfig) { c.VerifyFloor = 0.5 }
+	r := w.receiver(func(c *ReceiverConfig) { smallBlocks(c); floor(c) })
+	key := w.publish(1)
+	for range 2 {
+		_ = w.fails(r, key, Unverified)
+		w.servesNothing(r)
+	}
+	again := w.nextLife(w.remains(r), floor)
+	_ = w.fails(again, key, Unverified)
+	w.servesNothing(again)
+}
+
+// TestAHigherFloorHoldsForWhatWasStagedBefore: a version that was sealed under a lower floor is not taken over.
+func TestAHigherFloorHoldsForWhatWasStagedBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 2})
+	withoutDigests(w)
+	r := w.receiver(smallBlocks)
+	key := w.publish(1)
+	if _, err := r.Stage(w.ctx, key); err != nil {
+		t.Fatal(err)
+	}
+	again := w.nextLife(w.remains(r), func(c *ReceiverConfig) { c.VerifyFloor = 1 })
+	_ = w.fails(again, key, Unverified)
+	w.servesNothing(again)
+}
+
+// otherHalves swaps what the two destinations take of a matrix: the same parameters, made otherwise.
+func otherHalves(c *ReceiverConfig) {
+	for rank := range 2 {
+		c.Dests[rank].Copies[0].Ops = destination(1 - rank).Copies[0].Ops
+	}
+}
+
+// TestAnotherCaptureIsNotServedBytesOfTheOneBefore restarts a receiver with a capture that makes the same parameters of
+// other parts of the sources: neither what was staged nor what did not change since is its own.
+func TestAnotherCaptureIsNotServedBytesOfTheOneBefore(t *testing.T) {
+	t.Parallel()
+	for name, version := range map[string]uint64{"the same version": 1, "a version of which a part changed": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldOptions{ranks: 2})
+			r := w.receiver(smallBlocks)
+			key := w.publish(1)
+			w.refit(r, key)
+			if version == 2 {
+				key = w.mustPublishMix(2, only(2, "down"), nil).Key
+			}
+			again := w.nextLife(w.remains(r), otherHalves)
+			if got := again.Serving(); !got.IsZero() {
+				t.Errorf("what another capture made counts as served: %s", got)
+			}
+			w.follow(again)
+			w.eventually("served", func() bool { return again.Serving() == key })
+			want := content(model[0], 1)
+			for rank := range 2 {
+				half := want[(1-rank)*len(want)/2 : (2-rank)*len(want)/2]
+				if !bytes.Equal(w.parameter(again, rank, "up"), half) {
+					t.Errorf("rank %d serves what the earlier capture made", rank)
+				}
+			}
+		})
+	}
+}
+
+// parameter is what a receiver serves of one parameter.
+func (w *world) parameter(r *Receiver, rank int, name string) []byte {
+	w.t.Helper()
+	f, err := safetensors.Open(filepath.Join(r.ArenaRoot(), "current", fmt.Sprintf("rank-%d.safetensors", rank)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	tensor, found := f.Find(name)
+	if !found {
+		w.t.Fatalf("rank %d serves no %s", rank, name)
+	}
+	return bytes.Clone(f.Bytes(tensor))
+}
+
+// TestADamagedHeaderIsDamage changes a tensor's name in what serves: the header still parses, and engines would find
+// another tensor.
+func TestADamagedHeaderIsDamage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 2})
+	r := w.receiver(smallBlocks)
+	key := w.publish(1)
+	w.refit(r, key)
+	root := w.remains(r)
+	path := filepath.Join(root, "current", "rank-0.safetensors")
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, bytes.Replace(b, []byte(`"padded"`), []byte(`"pidded"`), 1), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := w.nextLife(root, nil)
+	if f := again.Status().Failure; f == nil || f.Class != string(CorruptArena) || !strings.Contains(f.Text, "header") {
+		t.Fatalf("the status does not say so: %+v", f)
+	}
+	w.follow(again)
+	w.eventually("replaced", func() bool { return !again.isDistrusted() })
+	w.serves(again, 1)
 }

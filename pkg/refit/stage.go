@@ -190,8 +190,7 @@ func (r *Receiver) stage(ctx context.Context, s *Staged) (err error) {
 	case err != nil:
 		return err
 	case whole:
-		r.takeOver(s, version)
-		return nil
+		return r.takeOver(s, version, found)
 	}
 	if err := r.pull(ctx, s, version, found, base, lease); err != nil {
 		r.arenas.Release(s.slot)
@@ -389,9 +388,10 @@ func (r *Receiver) seal(s *Staged, u *pull, lease *messages.Lease) error {
 	if !lease.Valid() {
 		return as(LeaseLost, fmt.Errorf("%w while bytes were read", errLeaseLost))
 	}
-	if share := s.stats.verifiedShare(); share < r.cfg.VerifyFloor {
-		return as(Unverified, fmt.Errorf("%d of %d bytes read were verified (%.1f %%), at least %.1f %% are asked for",
-			s.stats.Verified, s.stats.Brought, 100*share, 100*r.cfg.VerifyFloor))
+	// What an earlier attempt brought counts like what this one did: else a version that is refused would pass the next time.
+	all := share{s.stats.Brought + s.stats.Resumed, s.stats.Verified + u.sums.vouched.Load()}
+	if err := all.atLeast(r.cfg.VerifyFloor); err != nil {
+		return err
 	}
 	return r.arenas.Seal(s.slot, r.labelOf(s.key))
 }
@@ -403,10 +403,19 @@ func (s *Stats) sizes() tracing.Sizes {
 	}
 }
 
-// verifiedShare is the share of the bytes brought that were checked against a digest, 1 when there were none.
-func (s *Stats) verifiedShare() float64 {
-	if s.Brought == 0 {
-		return 1
+// share is how much of what was brought was verified, in bytes.
+type share struct{ brought, verified int64 }
+
+func (s *share) add(brought, verified int64) {
+	s.brought += brought
+	s.verified += verified
+}
+
+// atLeast refuses a share below the floor. Nothing brought is nothing unverified.
+func (s *share) atLeast(floor float64) error {
+	if s.brought == 0 || float64(s.verified) >= floor*float64(s.brought) {
+		return nil
 	}
-	return float64(s.Verified) / float64(s.Brought)
+	return as(Unverified, fmt.Errorf("%d of %d bytes brought were verified (%.1f %%), at least %.1f %% are asked for",
+		s.verified, s.brought, 100*float64(s.verified)/float64(s.brought), 100*floor))
 }

@@ -19,7 +19,7 @@ import (
 // The file rank-<r>.blocks, all little-endian:
 //
 //	 0  8   "DDBLOCK1"
-//	 8 32   label: SHA-256 of model, run, version, the layout's digest and the content
+//	 8 32   label: SHA-256 of model, run, version, rank, the layout's digest, the recipe and the content
 //	40  8   bytes of a block
 //	48  8   number of blocks
 //	56  8   0
@@ -80,7 +80,7 @@ func newLedger(f *file, path string) *ledger {
 
 // labelOf names what a ledger is about.
 func labelOf(f *file, v Version, c Content) [sha256.Size]byte {
-	return sha256.Sum256(fmt.Appendf(nil, "%q %d %d %d %s %x", v.Model, v.Run, v.Version, f.rank.Rank, f.digest, c))
+	return sha256.Sum256(fmt.Appendf(nil, "%q %d %d %d %s %q %x", v.Model, v.Run, v.Version, f.rank.Rank, f.digest, f.rank.Recipe, c))
 }
 
 func (l *ledger) seed() uint64 { return binary.LittleEndian.Uint64(l.label[:]) }

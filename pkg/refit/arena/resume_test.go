@@ -435,3 +435,46 @@ func TestEnginesFindOnlySafetensors(t *testing.T) {
 		t.Errorf("a slot has %s", got)
 	}
 }
+
+// TestADamagedHeaderIsWrittenAnew: the tensors are as they were, so nothing is missing but the header.
+func TestADamagedHeaderIsWrittenAnew(t *testing.T) {
+	t.Parallel()
+	cfg := large(t)
+	path := filepath.Join(staged(t, cfg, false), "rank-0.safetensors")
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, bytes.Replace(b, []byte(`"w"`), []byte(`"u"`), 1), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, cfg)
+	slot, found := resume(t, s, one, content)
+	if found.Whole || found.Nbytes != tensorBytes(s) || len(found.Damaged) != 1 || !strings.Contains(found.Damaged[0], "header") {
+		t.Fatalf("found %+v", found)
+	}
+	if err := s.Seal(slot, one); err != nil {
+		t.Fatal(err)
+	}
+	flip(t, s, slot)
+	if _, there := readCurrent(t, s, "rank-0.safetensors").Find("w"); !there {
+		t.Error("the header was not written anew")
+	}
+}
+
+// TestFilesOfAnotherRecipeAreNotTakenOver: the same tensors of the same version, made otherwise.
+func TestFilesOfAnotherRecipeAreNotTakenOver(t *testing.T) {
+	t.Parallel()
+	for _, flipped := range []bool{false, true} {
+		cfg := large(t)
+		_ = staged(t, cfg, flipped)
+		cfg.Ranks[1].Recipe = "another"
+		s := mustOpen(t, cfg)
+		if slot, found := resume(t, s, one, content); found.Nbytes != 0 || found.Whole || !slot.Holds().IsZero() {
+			t.Errorf("flipped %t: found %+v in a slot that holds %+v", flipped, found, slot.Holds())
+		}
+		if s.Serving() != nil {
+			t.Error("what another recipe made serves by more than its name")
+		}
+	}
+}

@@ -98,7 +98,7 @@ func adoptSlot(dir string, files []*file) (*Slot, error) {
 	return s, nil
 }
 
-// label reads which version the files hold: one and the same in all, of this layout, or none.
+// label reads which version the files hold: one and the same in all, of this layout and this recipe, or none.
 func (s *Slot) label() Version {
 	var common Version
 	for i, f := range s.files {
@@ -119,7 +119,7 @@ func readLabel(path string, f *file) (Version, bool) {
 	defer func() { _ = t.Close() }()
 	v := Version{Model: t.Metadata[MetaModel]}
 	_, err = fmt.Sscan(t.Metadata[MetaRun]+" "+t.Metadata[MetaVersion], &v.Run, &v.Version)
-	return v, err == nil && t.Metadata[MetaLayout] == f.digest
+	return v, err == nil && t.Metadata[MetaLayout] == f.digest && t.Metadata[MetaRecipe] == f.rank.Recipe
 }
 
 // wipe makes the files invalid: a header length of zero is no safetensors file.

@@ -30,6 +30,7 @@ type Rank struct {
 	Rank    int
 	Tensors []safetensors.Spec
 	Alias   map[string]string // other name: name among Tensors, recorded in the header
+	Recipe  string            // how the tensors are made, "" if that is not told: files made by another recipe are not adopted
 }
 
 // Version labels what a slot holds.
@@ -50,6 +51,7 @@ const (
 	MetaRank    = "drydock.rank"
 	MetaLayout  = "drydock.layout" // digest of the parameter layout: a file of another rank or shape is told apart
 	MetaAlias   = "drydock.alias"  // JSON object: other name to tensor name
+	MetaRecipe  = "drydock.recipe" // as Rank.Recipe says: the same version, otherwise made, has other bytes
 )
 
 // align is where the first tensor byte lies: a page, so that tensors can be registered and mapped by page.
@@ -120,6 +122,9 @@ func (f *file) metadata(v Version) map[string]string {
 	}
 	if len(f.rank.Alias) > 0 {
 		m[MetaAlias] = f.alias
+	}
+	if f.rank.Recipe != "" {
+		m[MetaRecipe] = f.rank.Recipe
 	}
 	return m
 }
