@@ -96,8 +96,11 @@ func (a *arena) attach(session string, o owner) {
 	defer a.mu.Unlock()
 	if session != a.session {
 		for n, v := range a.versions {
-			if v.task == nil && v.state == Filling {
-				delete(a.versions, n) // its writer is gone; the slot is given out again
+			switch {
+			case v.state == Waiting:
+				v.session = session // nobody has written it: the new client may
+			case v.task == nil && (v.state == Filling || v.state == Failed && v.slot < 0):
+				delete(a.versions, n) // its writer is gone, or was given nothing to write; the slot is given out again
 			}
 		}
 	}

@@ -313,6 +313,34 @@ func TestAnEarlierLifeOfTheTrainerHasTheNumber(t *testing.T) {
 	w.committed(2)
 }
 
+// TestATrainerThatDiedWaitingLeavesTheNumber: nothing of its version was written, so its next life begins with it.
+func TestATrainerThatDiedWaitingLeavesTheNumber(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	first := w.attach(0, 1, "a")
+	first.publish(1)
+	lease, err := w.control.AcquireLease(w.ctx, w.committed(1), "slow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.publish(2)
+	r := first.request(3, 0)
+	r.WaitMS = 0
+	var waiting VersionAnswer
+	if w.asks("POST", path(0, "begin"), r, &waiting); waiting.State != Waiting {
+		t.Fatalf("%+v", waiting)
+	}
+	second := w.attach(0, 1, "b")
+	if err := lease.Release(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if code := w.ask("POST", path(0, "begin"), r, nil); code != Superseded {
+		t.Errorf("the first life goes on: %q", code)
+	}
+	second.publish(3)
+	w.committed(3)
+}
+
 // TestDetachRemoves ends an arena at the client's wish.
 func TestDetachRemoves(t *testing.T) {
 	t.Parallel()
