@@ -11,6 +11,7 @@ import (
 
 	"github.com/drydock-rl/drydock/internal/cli"
 	"github.com/drydock-rl/drydock/internal/wiring"
+	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/refit"
@@ -20,12 +21,13 @@ import (
 // config is the program's whole configuration.
 type config struct {
 	cli.Common
+	cli.Version
 	wiring.Base
 	wiring.Transports
 	wiring.Costs
 
 	Name    string `help:"Name of this receiver, unique among the model's." required:"" placeholder:"NAME"`
-	Capture string `help:"Capture file (drydock.capture.v1): what each destination rank needs." required:"" placeholder:"FILE"`
+	Capture string `help:"Capture file (drydock.capture.v1): what each destination rank needs. --installer vllm asks the engine where none is given." placeholder:"FILE"`
 	TP      int    `help:"Tensor-parallel size; the capture must have it." default:"1"`
 	Ranks   []int  `help:"Destination ranks on this host." default:"0"`
 	EP      bool   `help:"Take the capture's expert-parallel cases."`
@@ -47,6 +49,9 @@ func (c *config) check() error {
 	if err := c.engine.check(); err != nil {
 		return err
 	}
+	if c.Name != messages.Token(c.Name) {
+		return fmt.Errorf("--name %q: expected 1 to 64 of A-Z a-z 0-9 _ -", c.Name)
+	}
 	if c.TP < 1 || len(c.Ranks) == 0 {
 		return fmt.Errorf("--tp %d --ranks %v: at least one each", c.TP, c.Ranks)
 	}
@@ -63,14 +68,17 @@ func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err := c.check(); err != nil {
 		return cli.WithCode(cli.ExitUsage, err)
 	}
-	dests, err := c.dests()
-	if err != nil {
-		return cli.WithCode(cli.ExitInput, err)
-	}
 	log = log.With("model", c.Model, "receiver", c.Name)
 	installer, err := c.install(maker{receiver: c.Name, arenas: c.arenas(), log: log})
 	if err != nil {
 		return cli.WithCode(cli.ExitUsage, err)
+	}
+	if err := c.askCapture(ctx, installer, log); err != nil {
+		return err
+	}
+	dests, err := c.dests()
+	if err != nil {
+		return cli.WithCode(cli.ExitInput, err)
 	}
 	p, err := c.Start(ctx, "drydock-receiver", c.Name, 0, 1, log)
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/drydock-rl/drydock/internal/cli"
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/refit"
 	"github.com/drydock-rl/drydock/pkg/refit/install/command"
@@ -67,6 +69,31 @@ func (e *engine) install(m maker) (refit.Installer, error) {
 	return i, nil
 }
 
+// capturer is an installer whose engine records what its own loaders copy.
+type capturer interface {
+	// Capture returns the path of a capture file on the engine's host. Making one takes up to minutes, the first time.
+	Capture(ctx context.Context) (string, error)
+}
+
+// askCapture has the engine tell what it needs, where no file does.
+func (c *config) askCapture(ctx context.Context, i refit.Installer, log *slog.Logger) error {
+	if c.Capture != "" {
+		return nil
+	}
+	engine, ok := i.(capturer)
+	if !ok {
+		return cli.WithCode(cli.ExitUsage, fmt.Errorf("--installer %s needs --capture: only vllm can be asked for one", c.Installer))
+	}
+	log.Info("asking the engine for the capture of its model", "engine", c.EngineURL)
+	path, err := engine.Capture(ctx)
+	if err != nil {
+		return cli.WithCode(cli.ExitUnavailable, fmt.Errorf("ask the engine at %s for a capture: %w (or name a file with --capture)", c.EngineURL, err))
+	}
+	log.Info("the engine has told what it needs", "capture", path)
+	c.Capture = path
+	return nil
+}
+
 // check refuses flags that don't go together before anything is connected.
 func (e *engine) check() error {
 	for _, f := range []struct {
@@ -77,8 +104,11 @@ func (e *engine) check() error {
 		{"--http-steps", "http", e.HTTPSteps != ""},
 		{"--engine-url", "vllm sglang", e.EngineURL != ""},
 	} {
-		if wanted := slices.Contains(strings.Fields(f.installers), e.Installer); wanted != f.set {
-			return fmt.Errorf("--installer %s and %s: %s goes with %s, and only with it", e.Installer, f.flag, f.flag, strings.ReplaceAll(f.installers, " ", " or "))
+		switch wanted := slices.Contains(strings.Fields(f.installers), e.Installer); {
+		case wanted && !f.set:
+			return fmt.Errorf("--installer %s needs %s", e.Installer, f.flag)
+		case f.set && !wanted:
+			return fmt.Errorf("%s is for --installer %s, found --installer %s", f.flag, strings.ReplaceAll(f.installers, " ", " or "), e.Installer)
 		}
 	}
 	switch {

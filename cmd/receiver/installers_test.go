@@ -72,13 +72,13 @@ func TestInstallersThatCannotBeMade(t *testing.T) {
 func TestFlagsThatDoNotGoTogether(t *testing.T) {
 	t.Parallel()
 	for want, e := range map[string]engine{
-		"--exec goes with exec":                 {Installer: "shm", EngineGroupSize: 1, Exec: []string{"x"}},
-		"--http-steps goes with http":           {Installer: "http", EngineGroupSize: 1},
-		"--engine-url goes with vllm or sglang": {Installer: "vllm", EngineGroupSize: 1},
-		"a group has a name":                    {Installer: "shm", EngineGroupSize: 2},
-		"at least two receivers":                {Installer: "shm", EngineGroupSize: 1, EngineGroup: "big"},
-		"expected 1 to":                         {Installer: "shm", EngineGroup: "big"},
-		"expected up to 64":                     {Installer: "shm", EngineGroup: "a b", EngineGroupSize: 2},
+		"--exec is for --installer exec":      {Installer: "shm", EngineGroupSize: 1, Exec: []string{"x"}},
+		"--installer http needs --http-steps": {Installer: "http", EngineGroupSize: 1},
+		"--installer vllm needs --engine-url": {Installer: "vllm", EngineGroupSize: 1},
+		"a group has a name":                  {Installer: "shm", EngineGroupSize: 2},
+		"at least two receivers":              {Installer: "shm", EngineGroupSize: 1, EngineGroup: "big"},
+		"expected 1 to":                       {Installer: "shm", EngineGroup: "big"},
+		"expected up to 64":                   {Installer: "shm", EngineGroup: "a b", EngineGroupSize: 2},
 	} {
 		if err := e.check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", e, err, want)
