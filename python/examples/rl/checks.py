@@ -18,8 +18,9 @@ def probe(server: Server, prompts: Sequence[Sequence[int]], tokens: int, best: i
 
 
 def same(a: Answer, b: Answer) -> bool:
-    """Equal tokens, and equal candidates with equal logprobs, bit for bit."""
-    return a.tokens == b.tokens and a.logprobs == b.logprobs
+    """Equal tokens, and equal candidates with equal logprobs, bit for bit. Candidates of equal logprob, which bfloat16 has
+    many of, are in no order."""
+    return a.tokens == b.tokens and [sorted(c) for c in a.logprobs] == [sorted(c) for c in b.logprobs]
 
 
 def distance(a: Answer, b: Answer) -> float:

@@ -229,7 +229,7 @@ def vllm_environ(tp: int = 1) -> dict[str, str]:
 def ready(child: Child | None, server: Server) -> None:
     """Waits until a server answers, its slow first completion included. The child is None where somebody else has started it."""
     until(f"vLLM on port {server.port} to be ready", server.healthy, START, alive=[child] if child else [])
-    server.generate([1], tokens=1)
+    server.generate(list(range(1, 17)), tokens=2)
 
 
 def _listens(port: int) -> bool:

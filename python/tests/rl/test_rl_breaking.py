@@ -18,7 +18,7 @@ import pytest
 from conftest import PATIENCE, Background, Rig
 from processes import ready, until
 
-pytestmark = [pytest.mark.rl, pytest.mark.vllm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.rl, pytest.mark.vllm]
 
 
 def test_trainer_killed_in_mid_copy(rig: Rig) -> None:

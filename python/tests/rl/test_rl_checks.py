@@ -46,6 +46,8 @@ def test_judge(got: Answer | None, want: str) -> None:
 def test_same_is_bit_for_bit() -> None:
     assert checks.same(answer(-1.0), answer(-1.0))
     assert not checks.same(answer(-1.0), answer(-1.0000000000000002))
+    tied = [(0, -1.0), (0, -1.0), (5, -1.0)]
+    assert checks.same(Answer([0], [], [tied]), Answer([0], [], [[tied[0], tied[2], tied[1]]]))
 
 
 def test_distance_ends_where_the_tokens_part() -> None:
