@@ -18,14 +18,16 @@ import (
 
 // model is how a command reaches the servers, and which model it asks about.
 type model struct {
-	wiring.NATS
+	wiring.NATS `group:"Message server:"`
+
 	Model   string        `help:"Model name, as publishers and receivers know it." required:"" placeholder:"NAME"`
 	Timeout time.Duration `help:"Longest wait for an answer of the servers." default:"10s"`
 }
 
 // anyModel is model where it may be left out.
 type anyModel struct {
-	wiring.NATS
+	wiring.NATS `group:"Message server:"`
+
 	Model   string        `help:"Model name, as publishers and receivers know it." placeholder:"NAME"`
 	Timeout time.Duration `help:"Longest wait for an answer of the servers." default:"10s"`
 }

@@ -15,8 +15,11 @@ import (
 
 type program struct {
 	Common
+	Version
 	World int    `help:"Trainer ranks." default:"1"`
 	Model string `help:"Model name." default:"m"`
+	Where string `help:"Where to look." default:"/here" placeholder:"DIR"`
+	Why   string `help:"Why. Default: because." default:"0" placeholder:"TEXT"`
 	fail  error
 }
 
@@ -95,6 +98,23 @@ func TestHelpSaysEnvironmentAndEndsWell(t *testing.T) {
 	code, out, _ := runProgram(t, &program{}, "--help")
 	if code != ExitOK || !strings.Contains(out, "DRYDOCK_WORLD") {
 		t.Fatalf("code %d, help %q", code, out)
+	}
+	words := strings.Join(strings.Fields(out), " ")
+	for _, want := range []string{"--where=DIR Where to look. Default: /here ($DRYDOCK_WHERE)", "Why. Default: because ($DRYDOCK_WHY)"} {
+		if !strings.Contains(words, want) {
+			t.Errorf("the help doesn't say %q: %s", want, words)
+		}
+	}
+	if strings.Index(words, "--world") > strings.Index(words, "Program: --config") {
+		t.Error("what all programs have stands before the program's own flags")
+	}
+}
+
+func TestVersionIsToldAndNothingRun(t *testing.T) {
+	t.Parallel()
+	code, out, _ := runProgram(t, &program{}, "--version")
+	if code != ExitOK || !strings.HasPrefix(out, "prog ") || strings.Contains(out, "world") {
+		t.Fatalf("code %d, output %q", code, out)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -16,9 +18,14 @@ import (
 
 // Common is embedded in every program's configuration.
 type Common struct {
-	Config    kong.ConfigFlag `help:"YAML file of settings: flag names without the dashes, and their values." placeholder:"FILE"`
-	LogLevel  slog.Level      `help:"Least severe log records to write: debug, info, warn or error." default:"info"`
-	LogFormat string          `help:"Log format on standard error: text or json." default:"text" enum:"text,json"`
+	Config    kong.ConfigFlag `help:"YAML file of settings: flag names without the dashes, and their values." placeholder:"FILE" group:"Program:"`
+	LogLevel  slog.Level      `help:"Least severe log records to write: debug, info, warn or error." default:"info" group:"Program:"`
+	LogFormat string          `help:"Log format on standard error: text or json." default:"text" enum:"text,json" group:"Program:"`
+}
+
+// Version is embedded beside Common by programs that have no command for it, and no other flag of that name.
+type Version struct {
+	ShowVersion kong.VersionFlag `name:"version" env:"-" help:"Tell what this program is, and end." group:"Program:"`
 }
 
 // Logger builds the program's logger, which writes to w.
@@ -65,6 +72,27 @@ func oneLine(err error) string {
 	return strings.ReplaceAll(text, ":; ", ": ")
 }
 
+// helpWithDefault is a flag's help. Where a placeholder such as FILE stands in the place of the default, as kong writes
+// it, and the text doesn't tell the default itself, it is told at the end.
+func helpWithDefault(v *kong.Value) string {
+	hidden := v.Flag != nil && v.Flag.PlaceHolder != "" && v.HasDefault && !strings.Contains(strings.ToLower(v.Help), "default")
+	if !hidden {
+		return kong.DefaultHelpValueFormatter(v)
+	}
+	told := *v
+	told.Help += " Default: " + v.Default + "."
+	return kong.DefaultHelpValueFormatter(&told)
+}
+
+// build tells in a line which build of a program this is. refitctl version has more.
+func build(name string) string {
+	version := "(devel)"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		version = info.Main.Version
+	}
+	return fmt.Sprintf("%s %s, %s", name, version, runtime.Version())
+}
+
 // helped ends parsing after --help has been printed.
 type helped struct{}
 
@@ -82,7 +110,8 @@ func run(ctx context.Context, name, about string, config logging, args []string,
 		kong.Name(name), kong.Description(about), kong.UsageOnError(),
 		kong.Writers(stdout, stderr), kong.DefaultEnvars("DRYDOCK"), kong.Configuration(loadFile),
 		kong.Exit(func(int) { panic(helped{}) }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}), kong.ValueFormatter(helpWithDefault),
+		kong.Vars{"version": build(name)},
 	)
 	if err != nil {
 		return fmt.Errorf("build the command line: %w", err)

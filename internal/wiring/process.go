@@ -19,11 +19,12 @@ import (
 
 // Base is the flags of what every long-running program has around it.
 type Base struct {
-	NATS
-	Traces
+	NATS   `group:"Message server:"`
+	Traces `group:"Program:"`
+
 	Model string `help:"Model name, the same for publishers and receivers." required:"" placeholder:"NAME"`
-	Admin string `help:"Address of /metrics, /healthz and /readyz; none by default." placeholder:"ADDR"`
-	Pprof string `help:"Address of profiles under /debug/pprof/; none by default. Needs --admin." placeholder:"ADDR"`
+	Admin string `help:"Address of /metrics, /healthz and /readyz; none by default." placeholder:"ADDR" group:"Program:"`
+	Pprof string `help:"Address of profiles under /debug/pprof/; none by default. Needs --admin." placeholder:"ADDR" group:"Program:"`
 }
 
 // Process is a program's surroundings, opened. Close ends them in reverse order, after whatever was given to Later.
