@@ -23,6 +23,7 @@ import (
 // config is the program's whole configuration. Without a command it publishes a checkpoint.
 type config struct {
 	cli.Common
+	cli.Version
 
 	Checkpoint checkpointCommand `cmd:"" default:"withargs" help:"Stand in for a trainer: serve one rank's shards of a checkpoint, and publish versions of them."`
 	Serve      serveCommand      `cmd:"" help:"Serve the memory of trainers in other languages, such as Python, over a Unix socket."`
@@ -46,7 +47,7 @@ type checkpointCommand struct {
 	Slots        int           `help:"Buffers that versions alternate between; with 2 a version is read while the next is written." default:"2"`
 	TileMinBytes int64         `help:"Smallest tile that gets a digest of its own. Finer tiles verify thinner slices. 0: 16 KiB." default:"0"`
 
-	Versions       uint64        `help:"Versions to publish; 0: until stopped." default:"0"`
+	Versions       uint64        `help:"Versions to publish in this run; 0: until stopped. A rank that joins its run again goes on after the last one." default:"0"`
 	Interval       time.Duration `help:"Pause between versions." default:"1s"`
 	AwaitReceivers int           `help:"Receivers that must serve a version before the next is made." default:"0"`
 	AwaitTimeout   time.Duration `help:"Longest wait for receivers without any of them getting on." default:"2m"`
@@ -62,9 +63,14 @@ func (c *checkpointCommand) check() error {
 		return fmt.Errorf("--rank %d --world %d: a rank is at least 0 and below the world size", c.Rank, c.World)
 	case c.Slots < 1 || c.Slots > 8:
 		return fmt.Errorf("--slots %d: expected 1 to 8", c.Slots)
+	case keeps(c.Keep) && c.Slots <= c.Keep.Last:
+		return fmt.Errorf("--keep %s --slots %d: one slot more is needed than versions are kept, for the one that is written", c.Keep, c.Slots)
 	}
 	return nil
 }
+
+// keeps says whether a policy is more than the default, under which one slot is enough.
+func keeps(k messages.Keep) bool { return k.Every || k.Last > 1 }
 
 // Run serves until ctx ends.
 func (c *checkpointCommand) Run(ctx context.Context, log *slog.Logger) (err error) {

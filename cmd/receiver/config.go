@@ -49,7 +49,7 @@ func (c *config) check() error {
 	if err := c.engine.check(); err != nil {
 		return err
 	}
-	if c.Name != messages.Token(c.Name) {
+	if c.Name == "" || c.Name != messages.Token(c.Name) {
 		return fmt.Errorf("--name %q: expected 1 to 64 of A-Z a-z 0-9 _ -", c.Name)
 	}
 	if c.TP < 1 || len(c.Ranks) == 0 {

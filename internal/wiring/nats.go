@@ -41,6 +41,9 @@ func (n *NATS) Connect(ctx context.Context, name string, log *slog.Logger) (*nat
 	if err := checkURLs(n.NATS); err != nil {
 		return nil, cli.WithCode(cli.ExitUsage, err)
 	}
+	if err := n.checkFiles(); err != nil {
+		return nil, cli.WithCode(cli.ExitInput, err)
+	}
 	conf, err := n.tls()
 	if err != nil {
 		return nil, cli.WithCode(cli.ExitInput, err)
@@ -72,6 +75,23 @@ func (n *NATS) Connect(ctx context.Context, name string, log *slog.Logger) (*nat
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// checkFiles opens what the client would only miss while it dials, when it looks as if no server answered.
+func (n *NATS) checkFiles() error {
+	for _, file := range []struct{ flag, path string }{{"--nats-creds", n.NATSCreds}, {"--nats-nkey", n.NATSNkey}} {
+		if file.path == "" {
+			continue
+		}
+		f, err := os.Open(file.path)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file.flag, err)
+		}
+		if err := f.Close(); err != nil {
+			return fmt.Errorf("%s: %w", file.flag, err)
+		}
+	}
+	return nil
 }
 
 // redacted is a list of addresses without the passwords in them.

@@ -77,6 +77,10 @@ func TestConnectRefusesBadFiles(t *testing.T) {
 		_, err := n.Connect(t.Context(), "test", silent)
 		fails(t, err, cli.ExitInput, "certificate")
 	}
+	for _, n := range []NATS{{NATSCreds: "/nowhere.creds"}, {NATSNkey: "/nowhere.nk"}} {
+		_, err := n.Connect(t.Context(), "test", silent)
+		fails(t, err, cli.ExitInput, "/nowhere.")
+	}
 }
 
 func TestTLSReadsAuthorityAndPair(t *testing.T) {
