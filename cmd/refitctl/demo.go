@@ -25,7 +25,7 @@ type demoCommand struct {
 	ArenaDir   string        `help:"Where the demo makes a folder for arenas." default:"/dev/shm" placeholder:"DIR"`
 	BinDir     string        `help:"Folder of the publisher and receiver programs. Default: this program's." placeholder:"DIR"`
 	Timeout    time.Duration `help:"Longest time for the whole demo." default:"5m"`
-	Keep       bool          `help:"Leave everything running until Ctrl-C, and say how to look around."`
+	Keep       bool          `help:"Leave everything running until Ctrl-C, and say how to look around. Files stay even then."`
 	JSON       bool          `name:"json" help:"Write the results as JSON; progress goes to standard error."`
 }
 

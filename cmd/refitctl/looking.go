@@ -71,7 +71,7 @@ func (c *traceCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer)
 	case len(c.Dir) > 0:
 		return operator.DrawFiles(c.Dir, c.Model, c.Version, out)
 	case c.Collector == "" || c.Model == "":
-		return cli.WithCode(cli.ExitUsage, errors.New("expected --dir, or --collector and --model"))
+		return cli.WithCode(cli.ExitUsage, errors.New("expected --dir, or --collector and --model (publisher and receiver --trace-dir write the folder; demo --keep names its collector)"))
 	}
 	m := model(c.anyModel)
 	return m.opened(ctx, log, func(control *messages.Control) error {

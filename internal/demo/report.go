@@ -42,12 +42,12 @@ func (r *run) report(results []*result) error {
 	if err := last.Trace.Draw(r.out, tracesink.DrawOptions{}); err != nil {
 		return err
 	}
-	fmt.Fprintf(r.out, "\nThe arenas were valid safetensors files:\n")
+	fmt.Fprintf(r.out, "\nThe arenas, valid safetensors files:\n")
 	for rank := range r.o.Receivers {
 		fmt.Fprintf(r.out, "  %s\n", r.files.arena(rank))
 	}
 	if !r.o.Keep {
-		fmt.Fprintf(r.out, "They are removed now; --keep leaves them, and everything running.\n")
+		fmt.Fprintf(r.out, "They are removed now. --keep leaves them, and everything running until Ctrl-C.\n")
 	}
 	fmt.Fprintf(r.out, "\nAll %d versions were applied by all %d receivers, and every byte was proven.\n", len(results), r.o.Receivers)
 	return nil

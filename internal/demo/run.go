@@ -48,9 +48,12 @@ func Run(ctx context.Context, o Options, out io.Writer, log *slog.Logger) error 
 		return cli.WithCode(cli.ExitUsage, err)
 	}
 	r := &run{o: o, out: out, log: log, say: newVoice(o.progress(out)), model: "demo-" + rdma.NewIncarnation()[:8]}
-	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("the demo was to take no longer than %v (--timeout)", o.Timeout))
+	bounded, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("the demo was to take no longer than %v (--timeout)", o.Timeout))
 	defer cancel()
-	err := r.run(ctx)
+	err := r.run(bounded)
+	if err == nil && o.Keep {
+		err = r.keep(ctx) // which is not bounded by the demo's own time
+	}
 	return errors.Join(err, r.close())
 }
 
@@ -82,14 +85,20 @@ func (r *run) run(ctx context.Context) error {
 	if err := r.traces(ctx, results); err != nil {
 		return err
 	}
-	if r.o.Keep {
-		r.say.lookAround(r)
-		<-ctx.Done()
-	}
-	if err := r.children.stop(); err != nil {
-		return err
+	if !r.o.Keep {
+		if err := r.children.stop(); err != nil {
+			return err
+		}
 	}
 	return r.report(results)
+}
+
+// keep has everything run on until the context ends, and says how to look around.
+func (r *run) keep(ctx context.Context) error {
+	r.say.lookAround(r)
+	<-ctx.Done()
+	r.say.leftBehind(r)
+	return r.children.stop()
 }
 
 // prepare makes the files.

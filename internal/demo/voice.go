@@ -3,6 +3,7 @@ package demo
 import (
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -51,8 +52,11 @@ func (v *voice) record(receiver int, rec *tracing.Record) {
 		v.line("version %d   %s: %s: %s", rec.Version, receiverName(receiver), rec.Drydock.Outcome, rec.Drydock.Error)
 		return
 	}
-	v.line("version %d   applied by %s: %s in %.1f ms, %s, pause %.3f ms", rec.Version, receiverName(receiver), size(rec.Bytes),
-		float64(rec.E2EMs), percent(rec.Drydock.VerifiedBytes, rec.Drydock.StagedBytes)+" verified", pauseMs(rec))
+	brought := fmt.Sprintf("%s in %.1f ms, %s verified", size(rec.Bytes), float64(rec.E2EMs), percent(rec.Drydock.VerifiedBytes, rec.Drydock.StagedBytes))
+	if rec.Bytes == 0 { // as after a rollback to the version before
+		brought = fmt.Sprintf("nothing to read in %.1f ms, its arena held the version", float64(rec.E2EMs))
+	}
+	v.line("version %d   applied by %s: %s, pause %.3f ms", rec.Version, receiverName(receiver), brought, pauseMs(rec))
 }
 
 func (v *voice) proven(res *result, took time.Duration) {
@@ -62,11 +66,26 @@ func (v *voice) proven(res *result, took time.Duration) {
 }
 
 func (v *voice) lookAround(r *run) {
-	v.line("everything is left running; stop it with Ctrl-C")
-	v.line("versions    refitctl versions --nats %s --model %s", r.url, r.model)
-	v.line("arenas      ls -l %s/*/current/", r.files.arenas)
-	v.line("logs        %s", r.files.log("*"))
-	v.line("traces      %s", r.sink.HTTPURL())
+	v.line("everything is left running; Ctrl-C stops it. In another terminal:")
+	refitctl := "refitctl"
+	if path, err := os.Executable(); err == nil {
+		refitctl = path
+	}
+	fmt.Fprintf(v.w, "\n  export DRYDOCK_NATS=%s DRYDOCK_MODEL=%s DRYDOCK_ARENA_DIR=%s\n", r.url, r.model, r.files.arenas)
+	for _, command := range []string{
+		"versions     # also: receivers, publishers, why, watch, arenas",
+		"trace latest --collector " + r.sink.HTTPURL(),
+		fmt.Sprintf("rollback %d --reason 'to try it'", max(r.o.Versions-1, 1)),
+		fmt.Sprintf("plan --capture %s --tp %d --version latest", r.files.captureFile, r.o.Receivers),
+	} {
+		fmt.Fprintf(v.w, "  %s %s\n", refitctl, command)
+	}
+	fmt.Fprintf(v.w, "  tail -f %s\n\n", r.files.log("*"))
+}
+
+// leftBehind tells what --keep leaves when it ends.
+func (v *voice) leftBehind(r *run) {
+	v.line("stopped. Files are left in %s and, in shared memory, in %s: remove them when done", r.files.dir, r.files.arenas)
 }
 
 // pauseMs is how long the installation took: nothing serves half of a version before or after it.

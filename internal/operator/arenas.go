@@ -251,7 +251,7 @@ func (l *ArenaList) Write(w io.Writer) error {
 		r := &l.Arenas[i]
 		t.add(r.Receiver, r.Slot, fmt.Sprint(r.Rank), Size(r.Nbytes).String(), r.State, orNone(r.Version), orNone(r.Model), r.Owner, r.readersText())
 	}
-	if err := t.write(w, "no arenas in "+l.Dir); err != nil {
+	if err := t.write(w, "no arenas in "+l.Dir+" (--arena-dir names the folder that receivers were given)"); err != nil {
 		return err
 	}
 	for i := range l.Arenas {

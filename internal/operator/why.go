@@ -27,6 +27,7 @@ type Explanation struct {
 	Receivers []Saying `json:"receivers"`        // what each says of the version
 	Newer     string   `json:"newer,omitempty"`  // what receivers should serve instead
 
+	order    string // that took receivers back from this version
 	fencedBy uint64
 	job      string
 }
@@ -94,8 +95,12 @@ func (v *View) explain(r *messages.Report) *Explanation {
 			e.Missing = append(e.Missing, Saying{Who: fmt.Sprintf("rank %d", rank), Says: v.rankSays(r.Key, rank)})
 		}
 	}
-	if r.Key.Less(v.Newest) {
+	rolledBack := e.State == "committed" && v.Newest.Less(r.Key) && !v.Newest.IsZero()
+	if r.Key.Less(v.Newest) || rolledBack {
 		e.Newer = v.Newest.String()
+	}
+	if rolledBack && v.Order != nil {
+		e.order = fmt.Sprintf(", by order %d (%s: %s)", v.Order.N, v.Order.By, v.Order.Reason)
 	}
 	for _, s := range v.receivers() {
 		e.Receivers = append(e.Receivers, Saying{Who: s.Name, Says: receiverSays(&s, r.Key)})
@@ -203,7 +208,7 @@ func (e *Explanation) verdict() string {
 		case e.Newest:
 			text += " It is what receivers should serve."
 		case e.Newer != "":
-			text += fmt.Sprintf(" Receivers should serve %s instead.", e.Newer)
+			text += fmt.Sprintf(" Receivers should serve %s instead%s.", e.Newer, e.order)
 		}
 		return text
 	case "unknown":

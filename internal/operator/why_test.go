@@ -123,6 +123,14 @@ func TestRollback(t *testing.T) {
 	if k, err := FindKey(ctx, c, Latest); err != nil || k != key(run, 1) {
 		t.Errorf("after the rollback the latest is %s, %v", k, err)
 	}
+	v, err := Look(ctx, c, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told strings.Builder
+	if e, err := Why(ctx, c, v, key(run, 2)); err != nil || e.Write(&told) != nil || !strings.Contains(told.String(), "serve 2.1 instead, by order 1 (ada: worse)") {
+		t.Errorf("of the version gone back from: %q, %v", told.String(), err)
+	}
 	put := func(serving messages.Key) {
 		t.Helper()
 		if err := c.PutStatus(ctx, "r", messages.Status{Role: messages.RoleReceiver, Serving: serving}); err != nil {
