@@ -336,7 +336,7 @@ func (s *Sidecar) inPlaceOf(a *arena, endpoint *messages.Endpoint) func(context.
 func (s *Sidecar) putStatus(ctx context.Context, a *arena, slots []messages.Slot, run uint64) {
 	name := messages.PublisherName(a.rank)
 	err := s.cfg.Control.PutStatus(ctx, name, messages.Status{
-		Role: messages.RolePublisher, Name: name, Host: s.host, Ranks: []int{a.rank}, Updated: s.cfg.Now(), Slots: slots, Job: a.req.Job, Run: run,
+		Role: messages.RolePublisher, Name: name, Host: rdma.HostName(s.host), Ranks: []int{a.rank}, Updated: s.cfg.Now(), Slots: slots, Job: a.req.Job, Run: run,
 	})
 	if err != nil && ctx.Err() == nil {
 		a.log.Warn("status not published", "error", err)

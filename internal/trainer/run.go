@@ -57,6 +57,10 @@ func (t *Trainer) steps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if t.Steps.Versions != 0 && first > t.Steps.Versions {
+		t.Logger.Info("nothing to publish: the run has these versions already; another job begins a new run",
+			"run", t.Publisher.Run().Run, "job", t.Publisher.Run().Job, "newest", first-1, "versions", t.Steps.Versions)
+	}
 	for v := first; t.Steps.Versions == 0 || v <= t.Steps.Versions; v++ {
 		if err := t.skippable(ctx, v, t.step(ctx, v)); err != nil {
 			return err

@@ -17,6 +17,18 @@ func HostID() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
+// HostName is the name by which people know the host with an id: the kernel's own name where the id is this host's, else the
+// id as it is. Containers of one host share its id and have names of their own.
+func HostName(id string) string {
+	if own, err := HostID(); err != nil || own != id {
+		return id
+	}
+	if name, err := os.Hostname(); err == nil && name != "" {
+		return name
+	}
+	return id
+}
+
 // NewIncarnation names one life of an endpoint: 16 random bytes in hex.
 func NewIncarnation() string {
 	var b [16]byte

@@ -138,13 +138,21 @@ func (p *Publisher) register() error {
 	return err
 }
 
+// sayAfter is how long a wait for rank 0 goes unmentioned.
+const sayAfter = time.Second
+
+// join takes the run, or waits for it.
 func (p *Publisher) join(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.CommitTimeout)
 	defer cancel()
 	if p.cfg.Rank == 0 {
 		p.run, err = p.cfg.Control.TakeRun(ctx, p.cfg.Job, p.cfg.World)
 	} else {
+		waits := time.AfterFunc(sayAfter, func() {
+			p.cfg.Logger.Info("waiting for rank 0 to take the run", "job", p.cfg.Job, "at most", p.cfg.CommitTimeout)
+		})
 		p.run, err = p.cfg.Control.AwaitRun(ctx, p.cfg.Job)
+		waits.Stop()
 	}
 	if err == nil && p.run.World != p.cfg.World {
 		err = fmt.Errorf("the run has %d ranks, this rank was told %d", p.run.World, p.cfg.World)
@@ -375,7 +383,7 @@ func (p *Publisher) Status() messages.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return messages.Status{
-		Role: messages.RolePublisher, Name: p.cfg.Name, Host: p.cfg.Host, Ranks: []int{p.cfg.Rank},
+		Role: messages.RolePublisher, Name: p.cfg.Name, Host: rdma.HostName(p.cfg.Host), Ranks: []int{p.cfg.Rank},
 		Updated: time.Now(), Slots: append([]messages.Slot(nil), p.slots...), Job: p.cfg.Job, Run: p.run.Run,
 		Keep: p.cfg.Keep.String(),
 	}

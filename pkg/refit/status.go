@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/rdma"
 )
 
 // keyList writes versions as one text.
@@ -27,7 +28,7 @@ const maxSkipped = 32
 
 func (r *Receiver) firstStatus() messages.Status {
 	return messages.Status{
-		Role: messages.RoleReceiver, Name: r.cfg.Name, Host: r.cfg.Host, Ranks: r.ranks(),
+		Role: messages.RoleReceiver, Name: r.cfg.Name, Host: rdma.HostName(r.cfg.Host), Ranks: r.ranks(),
 		Serving: r.serving, Arenas: r.arenas.Names(),
 	}
 }
