@@ -276,6 +276,48 @@ func TestEveryVersionIsAnnouncedInOrder(t *testing.T) {
 	}
 }
 
+// The way forward from a rollback doesn't lead through what the order led back from.
+func TestExactReplayGoesOnBehindARollback(t *testing.T) {
+	t.Parallel()
+	c := natstest.Open(t, natstest.Start(t, natsd.Options{}), memory())
+	ctx := natstest.Context(t, 20*time.Second)
+	run := takeRun(t, c, "job", 1).Run
+	key := func(v uint64) messages.Key { return messages.Key{Run: run, Version: v} }
+	watch, err := c.WatchWith(ctx, messages.WatchOptions{Every: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for v := uint64(1); v <= 3; v++ {
+		publishAll(t, c, key(v), 1)
+		if a := <-watch; a.Key != key(v) {
+			t.Fatalf("announced %s, want version %d", a.Key, v)
+		}
+	}
+	if _, err := c.Rollback(ctx, key(1), "alice", "evals fell"); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-watch; a.Key != key(1) || a.Rollback == nil {
+		t.Fatalf("announced %+v", a)
+	}
+	late, err := c.WatchWith(ctx, messages.WatchOptions{Every: true, After: key(2)}) // was away when the order came
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := <-late; a.Key != key(1) || a.Rollback == nil {
+		t.Fatalf("announced %+v", a)
+	}
+	publishAll(t, c, key(4), 1)
+	publishAll(t, c, key(5), 1)
+	for name, w := range map[string]<-chan messages.Announcement{"there all along": watch, "late": late} {
+		if a := <-w; a.Key != key(4) || !slices.Equal(a.Skipped, []messages.Key{key(2), key(3)}) {
+			t.Errorf("%s: announced %s, skipped %v; want version 4 behind 2 and 3", name, a.Key, a.Skipped)
+		}
+		if a := <-w; a.Key != key(5) || len(a.Skipped) != 0 {
+			t.Errorf("%s: announced %s, skipped %v; want version 5", name, a.Key, a.Skipped)
+		}
+	}
+}
+
 // What a receiver serves is announced to it only where it asks for that, and once.
 func TestWhatServesIsAnnouncedAgainOnlyOnDemand(t *testing.T) {
 	t.Parallel()

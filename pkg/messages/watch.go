@@ -175,7 +175,7 @@ func (w *watcher) announce(ctx context.Context, list []Committed) error {
 		return nil
 	}
 	if w.every && w.last.Less(next.Key) {
-		return w.announceEvery(ctx, list, run.Run, next.Key)
+		return w.announceEvery(ctx, list, run.Run, next.Key, order)
 	}
 	w.send(list, next, order)
 	return nil
@@ -219,16 +219,22 @@ func (w *watcher) send(list []Committed, next *Committed, order *Order) {
 	w.out <- a // there is room: nobody else sends
 }
 
-// announceEvery sends all versions up to `to` one by one, waiting for the reader.
-func (w *watcher) announceEvery(ctx context.Context, list []Committed, run uint64, to Key) error {
+// announceEvery sends all versions up to `to` one by one, waiting for the reader. What an order led back from is not
+// gone through again on the way forward: it is named as skipped.
+func (w *watcher) announceEvery(ctx context.Context, list []Committed, run uint64, to Key, order *Order) error {
+	var skipped []Key
 	for i := range list {
 		v := &list[i]
 		if v.Manifest == nil || v.Key.Run < run || v.Key.Compare(w.last) <= 0 || to.Less(v.Key) {
 			continue
 		}
+		if order != nil && order.To.Less(v.Key) && v.Seq < order.Seq {
+			skipped = append(skipped, v.Key)
+			continue
+		}
 		select {
-		case w.out <- Announcement{Key: v.Key, Manifest: v.Manifest, Headers: v.Headers}:
-			w.last, w.again = v.Key, false
+		case w.out <- Announcement{Key: v.Key, Manifest: v.Manifest, Headers: v.Headers, Skipped: skipped}:
+			w.last, w.again, skipped = v.Key, false, nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

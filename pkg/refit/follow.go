@@ -19,7 +19,7 @@ const (
 // superseded unseen are named in the status. A version that failed is tried again, as its failure's policy says, while
 // it is the newest. Follow returns an error only if versions can't be watched at all; otherwise nil when ctx has ended,
 // with the old version in place if a stage was under way. With Every, it takes each version in turn, and a later one only
-// when the one before was applied or can't be.
+// when the one before was applied or can't be; an operator's order to go back goes before all of them.
 func (r *Receiver) Follow(ctx context.Context) error {
 	watchCtx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -38,22 +38,30 @@ func (r *Receiver) Follow(ctx context.Context) error {
 func (r *Receiver) follow(ctx context.Context, announced <-chan messages.Announcement) error {
 	var again <-chan time.Time
 	var latest messages.Announcement
+	var queue []messages.Announcement // with Every: what has come after latest, which is tried again first
 	delay := firstRetry
 	for {
-		next := announced
-		if r.cfg.Every && again != nil {
-			next = nil // this one first
+		var turn <-chan struct{}
+		if again == nil && len(queue) > 0 {
+			turn = atOnce
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case a, open := <-next:
+		case a, open := <-announced:
 			if !open {
 				return nil
 			}
-			latest, delay = a, firstRetry
 			r.cfg.Metrics.Newest(r.cfg.Model, a.Key.Run, a.Key.Version)
 			r.noteSkipped(a.Skipped)
+			if a.Rollback == nil && r.cfg.Every && (again != nil || len(queue) > 0) {
+				queue = append(queue, a)
+				continue
+			}
+			r.noteSkipped(keysOf(queue)) // an operator's order goes before them, and before what is tried again
+			latest, queue, delay = a, nil, firstRetry
+		case <-turn:
+			latest, queue, delay = queue[0], queue[1:], firstRetry
 		case <-again:
 			delay = min(2*delay, lastRetry)
 		}
@@ -62,6 +70,17 @@ func (r *Receiver) follow(ctx context.Context, announced <-chan messages.Announc
 			again = time.After(delay)
 		}
 	}
+}
+
+// atOnce is ready always.
+var atOnce = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+func keysOf(list []messages.Announcement) []messages.Key {
+	keys := make([]messages.Key, len(list))
+	for i := range list {
+		keys[i] = list[i].Key
+	}
+	return keys
 }
 
 // take stages and applies an announced version, unless it serves already.

@@ -259,3 +259,35 @@ func TestExactReplayTakesEveryVersionInTurn(t *testing.T) {
 		t.Errorf("installed %v, want %v", installed, want)
 	}
 }
+
+// TestExactReplayObeysAnOrderToGoBack while one version is tried again and again, and another waits behind it.
+func TestExactReplayObeysAnOrderToGoBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 1, slots: 4})
+	r := w.receiver(func(c *ReceiverConfig) {
+		c.Every = true
+		c.Installer = InstallerFunc(func(_ context.Context, in Installation) (Report, error) {
+			if in.Key.Version == 3 {
+				return Report{}, Unreachable(errors.New("nobody is at home"))
+			}
+			return Report{}, nil
+		})
+	})
+	w.follow(r)
+	var keys []messages.Key
+	for v := uint64(1); v <= 4; v++ {
+		keys = append(keys, w.publish(v))
+	}
+	w.eventually("refused", func() bool { f := r.Status().Failure; return f != nil && f.Key == keys[2] })
+	w.serves(r, 2)
+	if _, err := w.control.Rollback(w.ctx, keys[0], "a test", "version 2 is bad"); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("rolled back", func() bool { return r.Serving() == keys[0] })
+	w.serves(r, 1)
+	if skipped := r.Status().Skipped; !slices.Equal(skipped, keys[3:]) { // it waited behind version 3
+		t.Errorf("skipped: %v, want %v", skipped, keys[3:])
+	}
+	key := w.publish(5)
+	w.eventually("served", func() bool { return r.Serving() == key })
+}

@@ -176,6 +176,7 @@ type world struct {
 type worldOptions struct {
 	ranks      int
 	replicated bool
+	slots      int // of each rank; default 2
 	cfg        messages.Config
 }
 
@@ -205,7 +206,7 @@ func (w *world) addRank(rank int, o worldOptions) {
 	l := layout(rank, o.ranks, o.replicated)
 	incarnation := fmt.Sprintf("rank-%d", rank)
 	var slots []*rdma.Memory
-	for range 2 {
+	for range max(2, o.slots) {
 		slots = append(slots, rdmatest.Alloc(w.t, l.Regions[0], 0))
 	}
 	transport := w.net.New(incarnation)
