@@ -6,6 +6,7 @@ torch is used where a trainer brings it.
 """
 
 from .errors import (
+    CannotSpawn,
     DrydockError,
     Fenced,
     Held,
@@ -27,6 +28,7 @@ from .sidecar import Sidecar, Spawn
 __version__ = "0.1.0"
 
 __all__ = [
+    "CannotSpawn",
     "DrydockError",
     "Fenced",
     "Held",

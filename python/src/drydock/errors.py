@@ -28,6 +28,10 @@ class SidecarUnavailable(DrydockError):
     """Nobody answers on the socket. The call may be repeated; what was published before may have ended."""
 
 
+class CannotSpawn(SidecarUnavailable):
+    """There is no sidecar, and none can be started until something on this host is changed; the message says what."""
+
+
 class SidecarError(DrydockError):
     """The sidecar refused. `code` is part of its API (docs/sidecar.md); with `retry` the same call may succeed later."""
 

@@ -37,6 +37,9 @@ log = logging.getLogger("drydock")
 Source = Any
 
 
+#: Seconds of trying again that nobody is told of.
+_UNMENTIONED = 1.0
+
 #: Seconds that a sidecar may be silent, such as while it is started again.
 _SILENCE = 60.0
 
@@ -152,7 +155,7 @@ class Publisher:
         A sidecar that is silent is waited for a minute, message servers that are down as long as `timeout`. Codes in
         `final` are not asked again.
         """
-        began = time.monotonic()
+        began, told = time.monotonic(), ""
         while True:
             try:
                 if self._spawn is not None:
@@ -164,15 +167,21 @@ class Publisher:
                     self._with_patience(self._attach)
                 problem: errors.DrydockError = e
                 patience = _SILENCE
+            except errors.CannotSpawn:
+                raise
             except errors.SidecarUnavailable as e:
                 problem, patience = e, _SILENCE
             except errors.SidecarError as e:
                 if not e.retry or e.code in final or isinstance(e, errors.Held):
                     raise
                 problem, patience = e, self.timeout
-            if time.monotonic() - began > min(self.timeout, patience):
+            waited, patience = time.monotonic() - began, min(self.timeout, patience)
+            if waited > patience:
                 raise problem
-            time.sleep(0.05)
+            if waited > _UNMENTIONED and str(problem) != told:
+                told = str(problem)
+                log.warning("rank %d: trying again for up to %.0f s: %s", self.rank, patience, told)
+            time.sleep(0.05 if waited < _UNMENTIONED else 0.2)
 
     def _version(self, verb: str, version: int, wait: float, final: Sequence[str] = (), **more: Any) -> dict[str, Any]:
         def ask() -> dict[str, Any]:

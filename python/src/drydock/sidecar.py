@@ -64,8 +64,9 @@ class Spawn:
     def command(self, path: str, model: str) -> list[str]:
         program = self.program or os.environ.get("DRYDOCK_PUBLISHER") or shutil.which("publisher")
         if not program:
-            raise errors.SidecarUnavailable(
-                "no program to start: put `publisher` in the PATH, name it by DRYDOCK_PUBLISHER, or start a sidecar yourself"
+            raise errors.CannotSpawn(
+                "no program to start: put `publisher` (`make build` makes bin/publisher) in the PATH, name it by DRYDOCK_PUBLISHER, "
+                "or start a sidecar yourself"
             )
         command = [program, "serve", "--model", model, "--socket", path]
         command += ["--grace", f"{self.grace:g}s", "--exit-idle", f"{self.exit_idle:g}s"]
@@ -114,16 +115,21 @@ class Sidecar:
         Path(self.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         command, log = spawn.command(self.path, model), spawn.log or self.path + ".log"
         with open(log, "ab") as out:
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, env={**os.environ, **spawn.env}
-            )
+            began = out.tell()
+            try:
+                child = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, env={**os.environ, **spawn.env}
+                )
+            except OSError as e:
+                raise errors.CannotSpawn(f"start {command[0]}: {e.strerror}") from e
         deadline = time.monotonic() + spawn.wait
         while not self.ready():
             code = child.poll()
             if time.monotonic() > deadline or code not in (None, 6):  # 6: another one was faster, or something is full
                 if child.poll() is None:
                     child.terminate()
-                raise errors.SidecarUnavailable(f"{' '.join(command)} does not answer (exit code {code}): {_tail(log)}")
+                kind = errors.CannotSpawn if code in (2, 4) else errors.SidecarUnavailable  # wrong flags or files stay wrong
+                raise kind(f"{' '.join(command)} does not answer (exit code {code}): {_tail(log, began)}")
             time.sleep(0.02)
         _reap(child)
 
@@ -136,11 +142,12 @@ def _reap(child: subprocess.Popen[bytes]) -> None:
 _children: list[subprocess.Popen[bytes]] = []
 
 
-def _tail(path: str, nbytes: int = 600) -> str:
+def _tail(path: str, began: int = 0, nbytes: int = 600) -> str:
+    """The last bytes of a log, none of those before `began`: they are of an earlier process."""
     try:
         with open(path, "rb") as f:
             f.seek(0, os.SEEK_END)
-            f.seek(max(0, f.tell() - nbytes))
+            f.seek(max(began, f.tell() - nbytes))
             return f.read().decode(errors="replace").strip()
     except OSError as e:
         return f"its log {path} can't be read: {e}"

@@ -10,7 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from drydock import DrydockError, Held, Publisher, Sidecar, SidecarError, SidecarUnavailable, Spawn, errors, launch, sidecar, whole
+from drydock import (
+    CannotSpawn,
+    DrydockError,
+    Held,
+    Publisher,
+    Sidecar,
+    SidecarError,
+    SidecarUnavailable,
+    Spawn,
+    errors,
+    launch,
+    sidecar,
+    whole,
+)
 
 
 @pytest.fixture
@@ -105,6 +118,33 @@ def test_nobody_there(tmp_path: Path) -> None:
         program.write_text("#!/bin/sh\necho no such model\nexit 3\n")
         program.chmod(0o700)
         Publisher("m", tensors, socket=tmp_path / "none", spawn=Spawn(program=str(program)), timeout=0.1)
+
+
+def script(path: Path, body: str) -> Spawn:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o700)
+    return Spawn(program=str(path))
+
+
+def test_what_cannot_be_started_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = {"w": whole("w", "uint8", (1,), b"x")}
+    (tmp_path / "none.log").write_text("of an earlier process\n")
+    wrong = script(tmp_path / "publisher", "echo unknown flag >&2; exit 2")
+    with pytest.raises(CannotSpawn, match=r"exit code 2.*: unknown flag$"):  # at once, and without what was in the log before
+        Publisher("m", tensors, socket=tmp_path / "none", spawn=wrong)
+    with pytest.raises(CannotSpawn, match="start /no/such/program"):
+        Publisher("m", tensors, socket=tmp_path / "none", spawn=Spawn(program="/no/such/program"))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("DRYDOCK_PUBLISHER", raising=False)
+    with pytest.raises(CannotSpawn, match="make build"):
+        Publisher("m", tensors, socket=tmp_path / "none", spawn=True)
+
+
+def test_waiting_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    absent = script(tmp_path / "publisher", "echo no such model; exit 3")
+    with pytest.raises(SidecarUnavailable, match="no such model"):
+        Publisher("m", {"w": whole("w", "uint8", (1,), b"x")}, socket=tmp_path / "none", spawn=absent, timeout=1.8)
+    assert [r.message.count("no such model") for r in caplog.records] == [1]
 
 
 def test_spawn_names_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
