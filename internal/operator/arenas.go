@@ -119,7 +119,18 @@ func slotsOf(root string) (slots []string, serving string, err error) {
 		return n
 	}
 	slices.SortFunc(slots, func(a, b string) int { return number(a) - number(b) })
-	serving, _ = os.Readlink(filepath.Join(root, "current")) // absent before the first flip
+	current, err := os.Stat(filepath.Join(root, "current"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return slots, "", nil // as before the first flip
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("find out which slot serves: %w", err)
+	}
+	for _, slot := range slots { // however the link is spelt
+		if info, err := os.Stat(filepath.Join(root, slot)); err == nil && os.SameFile(info, current) {
+			serving = slot
+		}
+	}
 	return slots, serving, nil
 }
 

@@ -191,3 +191,30 @@ func TestDamageIsFoundByReading(t *testing.T) {
 		t.Errorf("got %+v", l)
 	}
 }
+
+// TestWhatServesIsNoOrphanHoweverItsLinkIsSpelt: a link may have been made by hand, or by a tool that resolves it.
+func TestWhatServesIsNoOrphanHoweverItsLinkIsSpelt(t *testing.T) {
+	t.Parallel()
+	for _, spelling := range []string{"slot-1", "./slot-1", "slot-1/", "%s/slot-1"} {
+		dir := t.TempDir()
+		root := filepath.Join(dir, "receiver-0")
+		s := receiver(t, dir, "receiver-0")
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		current := filepath.Join(root, "current")
+		if err := os.Remove(current); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(strings.ReplaceAll(spelling, "%s", root), current); err != nil {
+			t.Fatal(err)
+		}
+		removed, err := RemoveOrphans(dir)
+		if err != nil || len(removed) != 0 {
+			t.Errorf("%s: removed %v, %v", spelling, removed, err)
+		}
+		if l := arenas(t, dir); len(l.Arenas) != 2 || l.Arenas[0].State != "serving" {
+			t.Errorf("%s: %+v", spelling, l.Arenas)
+		}
+	}
+}

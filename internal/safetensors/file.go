@@ -35,7 +35,7 @@ func Open(path string) (*File, error) {
 
 // mapFile maps the whole file; the descriptor isn't needed afterwards.
 func mapFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe of that name would be waited for, for ever
 	if err != nil {
 		return nil, fmt.Errorf("open safetensors file: %w", err)
 	}

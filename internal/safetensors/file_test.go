@@ -6,7 +6,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func write(t *testing.T, b []byte) string {
@@ -66,5 +70,27 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	if _, err := Open(write(t, fileOf(`{`, 0))); !errors.Is(err, ErrJSON) {
 		t.Errorf("bad header: %v", err)
+	}
+}
+
+// TestOpenDoesNotWaitForAPipe: a file of another kind is refused at once.
+func TestOpenDoesNotWaitForAPipe(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "pipe.safetensors")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan error, 1)
+	go func() {
+		_, err := Open(path)
+		refused <- err
+	}()
+	select {
+	case err := <-refused:
+		if err == nil || !strings.Contains(err.Error(), "regular file") {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("still waiting for somebody to write")
 	}
 }
