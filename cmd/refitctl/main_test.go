@@ -210,6 +210,7 @@ func TestPlan(t *testing.T) {
 	refuse(t, cli.ExitMismatch, "no plan can be made", "plan", "--capture", capture, "--tp", "2",
 		"--checkpoint", filepath.Join(other, "model-00001-of-00002.safetensors"))
 	refuse(t, cli.ExitUsage, "--checkpoint", "plan", "--capture", capture)
+	refuse(t, cli.ExitUsage, "at least 1", "plan", "--capture", capture, "--checkpoint", dir, "--max-segments-per-copy", "0")
 	refuse(t, cli.ExitUsage, "--param", args("--svg", "x")...)
 	refuse(t, cli.ExitInput, "nonexistent", "plan", "--capture", "/nonexistent", "--checkpoint", dir)
 	refuse(t, cli.ExitInput, "zebra", args("--param", "zebra")...)

@@ -31,6 +31,7 @@ type planCommand struct {
 	AllowNarrowing []string `help:"Globs of parameters that may lose precision by a cast." placeholder:"GLOB"`
 	Flat           bool     `help:"Costs of transports that take a descriptor for each run, as nixl does, instead of strided segments."`
 	Classic        bool     `help:"Follow the reference planner's rules, and show its counts."`
+	MaxSegments    int      `name:"max-segments-per-copy" env:"MX_RESHARD_MAX_SEGMENTS_PER_COPY" help:"With --classic, the contiguous runs of a copy beyond which its source is read whole." default:"64" placeholder:"N"`
 
 	Param     string `help:"Explain this parameter: where each byte comes from, and why it is read as it is." placeholder:"NAME"`
 	SVG       string `name:"svg" help:"With --param, draw which rank each byte comes from into this file; - is standard output." placeholder:"FILE"`
@@ -63,6 +64,8 @@ func (c *planCommand) check() error {
 		return errors.New("--svg draws one parameter: name it with --param")
 	case c.SVG == "-" && c.JSON:
 		return errors.New("--svg - and --json both write to standard output")
+	case c.MaxSegments < 1:
+		return fmt.Errorf("--max-segments-per-copy %d: at least 1", c.MaxSegments)
 	case c.Trainers < 1 || len(c.Ranks) == 0:
 		return errors.New("--trainers and --ranks: at least one each")
 	}
@@ -80,7 +83,7 @@ func (c *planCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer) 
 	}
 	report, err := operator.MakePlan(t, operator.PlanRequest{
 		Capture: c.Capture, TP: c.TP, Ranks: c.Ranks, EP: c.EP, AllowNarrowing: c.AllowNarrowing,
-		Flat: c.Flat, Classic: c.Classic, Param: c.Param, Canonical: c.Canonical,
+		Flat: c.Flat, Classic: c.Classic, MaxSegments: c.MaxSegments, Param: c.Param, Canonical: c.Canonical,
 	})
 	if refusal := operator.Refused(err); refusal != nil {
 		return errors.Join(operator.Show(out, refusal, c.JSON), refusal.Err())

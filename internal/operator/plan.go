@@ -27,6 +27,7 @@ type PlanRequest struct {
 	AllowNarrowing []string
 	Flat           bool   // cost model of transports that take a descriptor for each run
 	Classic        bool   // the reference planner's rules
+	MaxSegments    int    // of them: runs of a copy beyond which its source is read whole; 0: 64
 	Param          string // explain only this parameter; "": sum all up
 	Canonical      bool   // print the plan canonically instead
 }
@@ -166,7 +167,7 @@ func MakePlan(t *plan.Table, r PlanRequest) (*PlanReport, error) {
 	if err != nil {
 		return nil, cli.WithCode(cli.ExitInput, err)
 	}
-	o := plan.Options{AllowNarrowing: r.AllowNarrowing, Classic: r.Classic}
+	o := plan.Options{AllowNarrowing: r.AllowNarrowing, Classic: r.Classic, MaxSegmentsPerCopy: r.MaxSegments}
 	if r.Flat {
 		o.Costs = plan.CostsFlat
 	}

@@ -48,6 +48,13 @@ func TestPlanIsShown(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
 	}
+	fewer, err := planned(t, func(r *PlanRequest) { r.Classic, r.MaxSegments = true, 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := report.Classic[0], fewer.Classic[0]; b.FullPulls <= a.FullPulls || b.Bytes <= a.Bytes {
+		t.Errorf("a limit of 64 runs: %+v; of one run: %+v", a, b)
+	}
 	canonical, err := planned(t, func(r *PlanRequest) { r.Canonical = true })
 	if err != nil {
 		t.Fatal(err)
