@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,9 +31,14 @@ class Rig:
     B at its first refit (that a refit equals a fresh engine is proven elsewhere: `make demo-rl ARGS=--prove`)."""
 
     def __init__(self, folder: Path) -> None:
+        self.world = processes.World(folder, "break-rl")
+        self.step, self.jobs, self.publisher = 0, 0, None
+
+    def start(self) -> None:
+        """Everything, which takes minutes."""
         from safetensors.torch import load_file
 
-        self.world = processes.World(folder, "break-rl")
+        folder = self.world.folder
         self.world.start_nats()
         checkpoint = folder / "init"
         self.world.checkpoint(checkpoint)
@@ -49,7 +53,6 @@ class Rig:
         self.weights["B"] = {n: t + 0.2 * t.abs().mean() * t.sign().flip(0) for n, t in self.weights["A"].items()}
         self.probes = {"A": self.probe()}
         self.labels = {self.server.version(): "A"}  # which weights each version holds
-        self.step, self.jobs, self.publisher = 0, 0, None
         self.start_receiver()
         self.new_trainer()
 
@@ -137,14 +140,14 @@ class Rig:
 
 @pytest.fixture(scope="session")
 def session_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    rig: Any = None
+    rig = Rig(tmp_path_factory.mktemp("rl"))
     try:
-        rig = Rig(tmp_path_factory.mktemp("rl"))
+        rig.start()
         yield rig
     finally:
-        if rig is not None:
+        if rig.publisher is not None:
             rig.publisher.close(5)
-            rig.world.end()
+        rig.world.end()
 
 
 @pytest.fixture
@@ -152,10 +155,12 @@ def rig(session_rig: Rig) -> Iterator[Rig]:
     """The rig with version B served. Afterwards the engine must be whole, and take A and B again."""
     session_rig.refit("B")
     load = session_rig.load()
-    time.sleep(0)
     yield session_rig
-    session_rig.refit("A")
-    session_rig.refit("B")
+    try:
+        session_rig.refit("A")
+        session_rig.refit("B")
+    finally:
+        load.end()
     verdict = session_rig.judge(load)
     assert verdict.good, f"{verdict}: {(verdict.failed + verdict.mixed + verdict.wrong)[:5]}"
     assert verdict.answers > 0
