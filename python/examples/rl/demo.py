@@ -14,8 +14,8 @@ import argparse
 import dataclasses
 import json
 import queue
+import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -54,7 +54,10 @@ class Demo:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         self.folder: Path = (args.dir or ROOT / ".cache/demo-rl/last").resolve()
-        subprocess.run(["rm", "-rf", str(self.folder)], check=True)
+        if args.dir is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        elif self.folder.exists() and any(self.folder.iterdir()):
+            raise SystemExit(f"--dir {self.folder}: it is not empty")
         self.world = World(self.folder, "demo-rl")
         self.refits = report.Refits()
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
