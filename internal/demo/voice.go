@@ -53,8 +53,8 @@ func (v *voice) record(receiver int, rec *tracing.Record) {
 		return
 	}
 	brought := fmt.Sprintf("%s in %.1f ms, %s verified", size(rec.Bytes), float64(rec.E2EMs), percent(rec.Drydock.VerifiedBytes, rec.Drydock.StagedBytes))
-	if rec.Bytes == 0 { // as after a rollback to the version before
-		brought = fmt.Sprintf("nothing to read in %.1f ms, its arena held the version", float64(rec.E2EMs))
+	if rec.Bytes == 0 { // as after a rollback to the version before, which lies in the other arena
+		brought = fmt.Sprintf("nothing had to be read, %.1f ms", float64(rec.E2EMs))
 	}
 	v.line("version %d   applied by %s: %s, pause %.3f ms", rec.Version, receiverName(receiver), brought, pauseMs(rec))
 }
