@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/rdma"
 )
 
 // together performs the rounds of round.go for one apply.
@@ -30,7 +31,7 @@ func (r *Receiver) installTogether(ctx context.Context, in Installation, back bo
 	if err != nil {
 		return Report{}, controlError("watch the engine's other receivers", err)
 	}
-	me := messages.EngineMember{Name: r.cfg.Name, Host: r.cfg.Host, Ranks: in.Ranks, Files: in.Files}
+	me := messages.EngineMember{Name: r.cfg.Name, Host: rdma.HostName(r.cfg.Host), Ranks: in.Ranks, Files: in.Files}
 	t := &together{r: r, in: in, wake: wake, bid: bid{me: me, size: r.cfg.Engine.Size, key: in.Key, back: back}}
 	r.note(func(st *messages.Status) { st.StageState = "waiting for the engine's other receivers" })
 	record, now, err := t.gather(ctx)
