@@ -123,7 +123,7 @@ func (c *config) arenas() string { return filepath.Join(c.ArenaDir, c.Name) }
 
 // dests reads the capture and takes this host's ranks out of it.
 func (c *config) dests() ([]plan.Dest, error) {
-	b, err := os.ReadFile(c.Capture)
+	b, err := cli.ReadFile(c.Capture, plan.MaxCaptureBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read capture: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	"github.com/drydock-rl/drydock/internal/checkpoint"
@@ -187,7 +186,7 @@ func MakePlan(t *plan.Table, r PlanRequest) (*PlanReport, error) {
 
 // dests reads the capture and takes the ranks out of it.
 func (r *PlanRequest) dests() ([]plan.Dest, error) {
-	b, err := os.ReadFile(r.Capture)
+	b, err := cli.ReadFile(r.Capture, plan.MaxCaptureBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read capture: %w", err)
 	}

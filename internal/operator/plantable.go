@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/drydock-rl/drydock/internal/cli"
 	"github.com/drydock-rl/drydock/pkg/messages"
@@ -37,7 +36,7 @@ func FileTable(files []string) (*plan.Table, error) {
 
 // readLayouts tells the two kinds of files apart by their first byte.
 func readLayouts(name string) ([]*plan.Layout, error) {
-	raw, err := os.ReadFile(name)
+	raw, err := cli.ReadFile(name, maxTableBytes)
 	if err != nil {
 		return nil, err
 	}

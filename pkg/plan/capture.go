@@ -15,7 +15,7 @@ const CaptureSchema = "drydock.capture.v1"
 
 // Limits of a capture. The largest known one has 24,000 copies.
 const (
-	maxCaptureBytes  = 1 << 30 // of JSON, once decompressed
+	MaxCaptureBytes  = 1 << 30 // of JSON, once decompressed
 	maxCaptureCases  = 1 << 14
 	maxCaptureItems  = 1 << 22 // sources, or parameters, copies or fills of one case
 	maxCaptureOps    = 64      // of one copy
@@ -68,12 +68,12 @@ func DecodeCapture(b []byte) (*Capture, error) {
 		if err != nil {
 			return nil, fmt.Errorf("plan: %w: gzip: %w", ErrCapture, err)
 		}
-		if b, err = io.ReadAll(io.LimitReader(z, maxCaptureBytes+1)); err != nil {
+		if b, err = io.ReadAll(io.LimitReader(z, MaxCaptureBytes+1)); err != nil {
 			return nil, fmt.Errorf("plan: %w: gzip: %w", ErrCapture, err)
 		}
 	}
-	if len(b) > maxCaptureBytes {
-		return nil, fmt.Errorf("plan: %w: more than %d bytes of JSON", ErrCapture, maxCaptureBytes)
+	if len(b) > MaxCaptureBytes {
+		return nil, fmt.Errorf("plan: %w: more than %d bytes of JSON", ErrCapture, MaxCaptureBytes)
 	}
 	var f captureFile
 	if err := json.Unmarshal(b, &f); err != nil {
