@@ -2,6 +2,7 @@ package refit
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/drydock-rl/drydock/pkg/messages"
@@ -76,15 +77,20 @@ func (u *pull) doubtful(ctx context.Context, rank int) bool {
 func (u *pull) probe(ctx context.Context, rank int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeDeadline, &stallError{rank, probeDeadline})
 	defer cancel()
-	v := &u.version.Ranks[rank]
-	region := uint32(0)
-	if v.Table.Regions != nil {
-		region = v.Table.Regions[0]
-	}
-	one := rdma.Segment{Region: region, Run: min(probeBytes, v.Endpoint.Regions[region].Nbytes), N: [3]int64{1, 1, 1}}
+	one := probeSegment(&u.version.Ranks[rank])
 	return u.withMemory(ctx, u.r.edges, func(m *rdma.Memory) error {
 		return u.transfer(ctx, rank, map[*rdma.Memory][]rdma.Segment{m: {one}})
 	})
+}
+
+// probeSegment is a piece of the first region that a rank has bytes in: a read of none is refused, and says nothing.
+func probeSegment(v *messages.RankVersion) rdma.Segment {
+	first := max(0, slices.IndexFunc(v.Layout.Regions, func(nbytes int64) bool { return nbytes > 0 }))
+	region := uint32(first)
+	if v.Table.Regions != nil {
+		region = v.Table.Regions[first]
+	}
+	return rdma.Segment{Region: region, Run: min(probeBytes, v.Layout.Regions[first]), N: [3]int64{1, 1, 1}}
 }
 
 // report tells a rank's breaker how a batch of it ended. An error that is neither nil nor a transport's, such as the end of

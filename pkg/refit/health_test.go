@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/rdmatest"
 )
@@ -89,5 +90,25 @@ func TestASourceThatNobodyCanReplaceIsAskedAllTheSame(t *testing.T) {
 	w.serves(r, 2)
 	if s := r.health.State(0); s != rdma.BreakerClosed {
 		t.Errorf("breaker of rank 0 is %s although its reads went well", s)
+	}
+}
+
+// TestAProbeReadsWhereThereAreBytes: a rank's first region may be empty, and be any of its endpoint's.
+func TestAProbeReadsWhereThereAreBytes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		sizes       []int64
+		mapped      []uint32
+		region      uint32
+		nbytes, src int64
+	}{
+		{[]int64{1 << 20}, nil, 0, probeBytes, 0},
+		{[]int64{0, 100}, nil, 1, 100, 0},
+		{[]int64{0, 0, 1 << 20}, []uint32{4, 5, 3}, 3, probeBytes, 0},
+	} {
+		v := &messages.RankVersion{Layout: &messages.Layout{Regions: c.sizes}, Table: &messages.Table{Regions: c.mapped}}
+		if s := probeSegment(v); s.Region != c.region || s.Run != c.nbytes || s.Src != c.src || s.Nbytes() != c.nbytes {
+			t.Errorf("regions of %v bytes, mapped to %v: %+v", c.sizes, c.mapped, s)
+		}
 	}
 }
