@@ -209,7 +209,8 @@ class World:
             child.end()
         self.children.clear()
         shutil.rmtree(self.shm, ignore_errors=True)
-        for path in set(_left_by_vllm()) - self._before:
+        new = set(_left_by_vllm()) - self._before
+        for path in new - _mapped(new):
             Path(path).unlink(missing_ok=True)
 
 
@@ -241,4 +242,15 @@ def _listens(port: int) -> bool:
 
 
 def _left_by_vllm() -> list[str]:
-    return glob.glob("/dev/shm/vllm_dist_*")
+    """What a vLLM server has in shared memory, and leaves there where it is killed: 400 MB of queues among it."""
+    return [f for pattern in ("vllm_dist_*", "psm_*", "sem.mp-*") for f in glob.glob(f"/dev/shm/{pattern}")]
+
+
+def _mapped(paths: set[str]) -> set[str]:
+    """Those of the files that some process still maps: another server's, perhaps."""
+    found: set[str] = set()
+    for maps in glob.glob("/proc/[0-9]*/maps") if paths else []:
+        with contextlib.suppress(OSError):
+            text = Path(maps).read_text()
+            found |= {p for p in paths if p in text}
+    return found
