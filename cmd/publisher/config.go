@@ -63,14 +63,17 @@ func (c *checkpointCommand) check() error {
 		return fmt.Errorf("--rank %d --world %d: a rank is at least 0 and below the world size", c.Rank, c.World)
 	case c.Slots < 1 || c.Slots > 8:
 		return fmt.Errorf("--slots %d: expected 1 to 8", c.Slots)
-	case keeps(c.Keep) && c.Slots <= c.Keep.Last:
-		return fmt.Errorf("--keep %s --slots %d: one slot more is needed than versions are kept, for the one that is written", c.Keep, c.Slots)
+	}
+	return checkKeep(c.Keep, c.Slots)
+}
+
+// checkKeep refuses a policy that the slots are too few for. Under the default, which keeps one version, one is enough.
+func checkKeep(k messages.Keep, slots int) error {
+	if (k.Every || k.Last > 1) && slots <= k.Last {
+		return fmt.Errorf("--keep %s --slots %d: one slot more is needed than versions are kept, for the one that is written", k, slots)
 	}
 	return nil
 }
-
-// keeps says whether a policy is more than the default, under which one slot is enough.
-func keeps(k messages.Keep) bool { return k.Every || k.Last > 1 }
 
 // Run serves until ctx ends.
 func (c *checkpointCommand) Run(ctx context.Context, log *slog.Logger) (err error) {

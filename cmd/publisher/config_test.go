@@ -8,6 +8,14 @@ import (
 	"github.com/drydock-rl/drydock/pkg/messages"
 )
 
+func TestTheSidecarKeepsNoMoreThanItsSlots(t *testing.T) {
+	t.Parallel()
+	c := serveCommand{Slots: 2, Keep: messages.Keep{Last: 2}}
+	if err := c.Run(t.Context(), nil); cli.Code(err) != cli.ExitUsage || !strings.Contains(err.Error(), "--keep 2 --slots 2") {
+		t.Error(err)
+	}
+}
+
 func TestFlagsThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]checkpointCommand{

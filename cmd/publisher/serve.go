@@ -57,6 +57,9 @@ func (c *serveCommand) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if c.Slots < 2 || c.Slots > 8 {
 		return cli.WithCode(cli.ExitUsage, fmt.Errorf("--slots %d: expected 2 to 8", c.Slots))
 	}
+	if err := checkKeep(c.Keep, c.Slots); err != nil {
+		return cli.WithCode(cli.ExitUsage, err)
+	}
 	listener, err := sidecar.Listen(c.Socket)
 	if err != nil {
 		return cli.WithCode(cli.ExitCapacity, err)
