@@ -76,7 +76,7 @@ func startCutter(t *testing.T, url string, after int) *cutter {
 func dies(t *testing.T, url string, step int, cfg messages.Config, life func(context.Context, *messages.Control) error) (lived bool) {
 	t.Helper()
 	p := startCutter(t, url, step)
-	ctx, kill := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, kill := context.WithTimeout(t.Context(), 90*time.Second)
 	defer kill()
 	nc, err := messages.Dial("nats://"+p.listener.Addr().String(), messages.DialConfig{Name: fmt.Sprint("step ", step)})
 	if err != nil {
@@ -203,7 +203,7 @@ func TestReceiverDiesAtEachStep(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, natsd.Options{})
 	cfg := memory()
-	cfg.LeaseTTL = 2 * time.Second
+	cfg.LeaseTTL = 5 * time.Second
 	c := natstest.Open(t, s, cfg)
 	run := takeRun(t, c, "job", 1).Run
 	const most = 40 // steps of a life; it has half as many
@@ -220,7 +220,7 @@ func TestReceiverDiesAtEachStep(t *testing.T) {
 				mu.Unlock()
 			}
 			began := time.Now()
-			if err := c.Retire(natstest.Context(t, 30*time.Second), key, 0); err != nil {
+			if err := c.Retire(natstest.Context(t, 90*time.Second), key, 0); err != nil {
 				t.Errorf("step %d: %v", step, err)
 			}
 			if took := time.Since(began); took > cfg.LeaseTTL+10*time.Second { // much more than TTL and a second only on a busy machine

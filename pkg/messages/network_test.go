@@ -108,7 +108,7 @@ func TestPartitionedReceiverGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	ctx := natstest.Context(t, 30*time.Second)
+	ctx := natstest.Context(t, 90*time.Second)
 	rx, err := messages.Open(ctx, nc, memory())
 	if err != nil {
 		t.Fatal(err)

@@ -240,7 +240,7 @@ func (w *faultWorld) cycle(r *Receiver, key messages.Key) (class Class) {
 }
 
 func newFaultWorld(t *testing.T) *faultWorld {
-	w := &faultWorld{world: newWorld(t, worldOptions{ranks: 2, cfg: messages.Config{OpTimeout: 500 * time.Millisecond, Deadline: 1500 * time.Millisecond, LeaseTTL: 3 * time.Second}})}
+	w := &faultWorld{world: newWorld(t, worldOptions{ranks: 2, cfg: messages.Config{OpTimeout: time.Second, Deadline: 4 * time.Second, LeaseTTL: 6 * time.Second}})}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience) // for all of a fault's cells
 	t.Cleanup(cancel)
 	w.ctx = ctx
