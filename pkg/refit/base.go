@@ -17,8 +17,8 @@ import (
 
 // What did not change is not read again. The arena that serves holds an exact version, the base; a tile with the same
 // digest in both versions has the same bytes, and a version that declares what changed since that very base says the same
-// of whole sources. Such bytes are copied from the serving arena to the one being staged; all others are read and verified
-// as ever. A base that is not known exactly, such as one of other layouts, costs bytes and never correctness.
+// of whole sources. Such bytes are copied from the serving arena to the one being staged, after a look whether they are
+// still as they were when they came; all others are read and verified as ever. A base that is not known exactly, such as one of other layouts, costs bytes and never correctness.
 
 // base is a version that an arena holds.
 type base struct {
@@ -78,7 +78,24 @@ func (r *Receiver) partial(v *messages.Version, found *planned, log *slog.Logger
 	if part.Stats().Saved == 0 {
 		return found, nil, nil
 	}
+	if damaged := b.slot.Damaged(kept(part), r.cfg.Workers); len(damaged) > 0 {
+		r.cfg.Metrics.Failure(r.cfg.Model, string(CorruptArena))
+		log.Warn("what serves is not as it was when it came; nothing is taken over from it, everything is read",
+			"class", string(CorruptArena), "key", v.Manifest.Key.String(), "serving", b.version.Ref().String(), "blocks", listSome(damaged))
+		return found, nil, nil
+	}
 	return &planned{plan: part, replicas: found.replicas, tiles: found.tiles}, b, nil
+}
+
+// kept lists the regions that a partial plan takes over.
+func kept(p *plan.Plan) iter.Seq2[int, arena.Region] {
+	return func(yield func(int, arena.Region) bool) {
+		for k := range p.Kept() {
+			if !yield(k.Dest, arena.Region{Off: k.Off, Run: k.Run, Shape: k.Shape, Stride: k.Stride}) {
+				return
+			}
+		}
+	}
 }
 
 // declare takes over what the version says that it changes, if it says so of what serves.

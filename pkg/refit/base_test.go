@@ -278,3 +278,29 @@ func TestAPolicyHoldsTheTrainerForItsSlowestReader(t *testing.T) {
 	w.refit(r, w.ranks[0].Key(3))
 	w.serves(r, 3)
 }
+
+func TestADamagedBaseIsNotTakenOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 2})
+	r := w.receiver(nil)
+	w.refit(r, w.publish(1))
+	f, err := safetensors.Open(r.files(r.arenas.Serving())[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, _ := f.Find("up")
+	at := bytes.Index(r.arenas.Serving().Memory(1).Bytes(), f.Bytes(up))
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.arenas.Serving().Memory(1).Bytes()[at+7] ^= 0x10 // a stray write
+	stats := w.refit(r, w.mustPublishMix(2, only(2, "down"), nil).Key)
+	w.servesMix(r, only(2, "down"))
+	if stats.Saved != 0 {
+		t.Errorf("%d bytes were taken over from a damaged arena", stats.Saved)
+	}
+	if stats := w.refit(r, w.mustPublishMix(3, only(3, "down"), nil).Key); stats.Saved == 0 {
+		t.Error("nothing is saved on top of an arena that is whole again")
+	}
+	w.servesMix(r, only(3, "down"))
+}

@@ -159,8 +159,8 @@ func (l *ledger) came(k int, nbytes int64, mem []byte) {
 func (l *ledger) whole(k int) bool { return l.expect[k] == 0 || l.sums[k].Load() != 0 }
 
 // verify reads the blocks that are said to be whole, on some goroutines, and strikes out those that are not. It gives the
-// bytes of tensors in good blocks, and the numbers of the bad ones.
-func (l *ledger) verify(mem []byte, workers int) (nbytes int64, bad []int) {
+// bytes of tensors in good blocks, and the numbers of the bad ones. only, if not nil, says which blocks it is about.
+func (l *ledger) verify(mem []byte, workers int, only []bool) (nbytes int64, bad []int) {
 	var next, sum atomic.Int64
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -168,7 +168,7 @@ func (l *ledger) verify(mem []byte, workers int) (nbytes int64, bad []int) {
 		wg.Go(func() {
 			for k := int(next.Add(1)) - 1; k < len(l.sums); k = int(next.Add(1)) - 1 {
 				switch noted := l.sums[k].Load(); {
-				case noted == 0:
+				case noted == 0 || only != nil && !only[k]:
 				case noted == l.sum(k, mem):
 					sum.Add(int64(l.expect[k]))
 				default:

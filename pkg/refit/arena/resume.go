@@ -3,6 +3,7 @@ package arena
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"slices"
 )
 
@@ -106,13 +107,9 @@ func (s *Slot) begin(v Version, c Content) error {
 func (s *Slot) verify(workers int) (f Found) {
 	f.Whole = true
 	for i, l := range s.ledgers {
-		nbytes, bad := l.verify(s.mems[i].Bytes(), workers)
+		nbytes, bad := l.verify(s.mems[i].Bytes(), workers, nil)
 		f.Nbytes += nbytes
-		slices.Sort(bad)
-		for _, k := range bad {
-			lo, hi := s.files[i].block(k)
-			f.Damaged = append(f.Damaged, fmt.Sprintf("%s bytes %d to %d", s.Path(i), lo, hi))
-		}
+		f.Damaged = append(f.Damaged, s.places(i, bad)...)
 		for k := range l.sums {
 			f.Whole = f.Whole && l.whole(k)
 		}
@@ -122,6 +119,36 @@ func (s *Slot) verify(workers int) (f Found) {
 		}
 	}
 	return f
+}
+
+// places names blocks of the i-th file, in order.
+func (s *Slot) places(i int, blocks []int) (names []string) {
+	slices.Sort(blocks)
+	for _, k := range blocks {
+		lo, hi := s.files[i].block(k)
+		names = append(names, fmt.Sprintf("%s bytes %d to %d", s.Path(i), lo, hi))
+	}
+	return names
+}
+
+// Damaged compares the blocks that regions touch, each once, with what was noted when they came, and names those that
+// differ. Of blocks of which nothing was noted it can't tell. The regions come as number of the file and place in it.
+func (s *Slot) Damaged(regions iter.Seq2[int, Region], workers int) (names []string) {
+	touched := make([][]bool, len(s.files))
+	for i, f := range s.files {
+		touched[i] = make([]bool, f.blocks())
+	}
+	for i, r := range regions {
+		r.each(func(lo, hi int64) bool {
+			s.files[i].eachBlock(lo, hi, func(k int, _ int64) { touched[i][k] = true })
+			return true
+		})
+	}
+	for i, l := range s.ledgers {
+		_, bad := l.verify(s.mems[i].Bytes(), workers, touched[i])
+		names = append(names, s.places(i, bad)...)
+	}
+	return names
 }
 
 // headerStands says whether the i-th file has the header that it was sealed with. One that isn't sealed has none to lose.
