@@ -42,6 +42,7 @@ rm -rf build
 ls -1 ../.cache/dist/*.whl | tail -n 1
 
 echo "== tests"
+export PYTHONPATH=$PWD/src # for the processes that tests start
 # One after the other: each folder has a conftest of its own that its tests import from.
 status=0
 for part in tests/trainer tests/engines; do
