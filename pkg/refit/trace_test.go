@@ -221,6 +221,7 @@ func TestTraceOfWhatWentWrong(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "arenas")
 	first := w.receiverCalled("host", func(c *ReceiverConfig) {
 		c.ArenaRoot = root
+		c.Lanes = 1 // the second attempt at a batch meets the second fault
 		c.Transports[0] = rdmatest.Faulty(c.Transports[0], rdmatest.Fault{Kind: rdmatest.Reset, Rank: 1, Count: 2})
 	})
 	_ = w.fails(first, key, SourceLost)
