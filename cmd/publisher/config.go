@@ -67,10 +67,10 @@ func (c *checkpointCommand) check() error {
 	return checkKeep(c.Keep, c.Slots)
 }
 
-// checkKeep refuses a policy that the slots are too few for. Under the default, which keeps one version, one is enough.
+// checkKeep names the flags where the slots are too few for the policy.
 func checkKeep(k messages.Keep, slots int) error {
-	if (k.Every || k.Last > 1) && slots <= k.Last {
-		return fmt.Errorf("--keep %s --slots %d: one slot more is needed than versions are kept, for the one that is written", k, slots)
+	if err := k.CheckSlots(slots); err != nil {
+		return fmt.Errorf("--keep %s --slots %d: %w", k, slots, err)
 	}
 	return nil
 }

@@ -57,8 +57,8 @@ func (c *Config) validate() error {
 	if c.Slots < 2 || c.Slots > 8 {
 		return fmt.Errorf("%d slots: 2 to 8 are expected, so that a version is read while the next is written", c.Slots)
 	}
-	if c.Slots <= c.Keep.Last {
-		return fmt.Errorf("%d slots to keep %s: one more is needed than versions are kept", c.Slots, c.Keep)
+	if err := c.Keep.CheckSlots(c.Slots); err != nil {
+		return err
 	}
 	for _, d := range []struct {
 		of    *time.Duration

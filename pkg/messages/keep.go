@@ -24,6 +24,17 @@ type Keep struct {
 	Readers []string
 }
 
+// Waits says whether the policy may hold a version back whose buffer is needed: any but the zero value's.
+func (k Keep) Waits() bool { return k.Every || k.Last > 1 }
+
+// CheckSlots refuses a policy that a publisher of so many buffers can't follow.
+func (k Keep) CheckSlots(slots int) error {
+	if k.Waits() && slots <= max(k.Last, 1) {
+		return fmt.Errorf("%d slots to keep %s: one slot more is needed than versions are kept, for the one that is written", slots, k)
+	}
+	return nil
+}
+
 // String writes the policy as it stands in flags and in statuses: "1", "every",
 // "every:rx-0,rx-1", or with Last beside it "3,every".
 func (k Keep) String() string {

@@ -18,12 +18,9 @@ var errKept = errors.New("the policy keeps it")
 // are applied, so a trainer that waits for its slowest receiver loses no more than this.
 const keepInterval = 100 * time.Millisecond
 
-// keeps says whether there is a policy beyond the number of slots.
-func (c *PublisherConfig) keeps() bool { return c.Keep.Every || c.Keep.Last > 1 }
-
 // awaitPolicy waits until the policy lets a version go, no longer than for leases. The error names the receivers behind.
 func (p *Publisher) awaitPolicy(ctx context.Context, key messages.Key) error {
-	if !p.cfg.keeps() {
+	if !p.cfg.Keep.Waits() {
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, p.cfg.DrainTimeout)

@@ -54,8 +54,9 @@ func (c *PublisherConfig) validate() error {
 		return fmt.Errorf("job %q, incarnation %q: both are needed", c.Job, c.Incarnation)
 	case len(c.Layout.Regions) != 1:
 		return fmt.Errorf("the layout has %d regions, expected 1", len(c.Layout.Regions))
-	case c.keeps() && len(c.Slots) <= max(c.Keep.Last, 1):
-		return fmt.Errorf("%d slots to keep %s: one more is needed than versions are kept", len(c.Slots), c.Keep)
+	}
+	if err := c.Keep.CheckSlots(len(c.Slots)); err != nil {
+		return err
 	}
 	for i, m := range c.Slots {
 		if m.Len() < c.Layout.Regions[0] {
@@ -234,7 +235,6 @@ type Change struct {
 	Sources []string      // names, of this rank's layout, that changed since; empty: none of them did
 
 	Layout *messages.Layout // how the slot's bytes lie, from this version on; nil: as before. One region, no longer than a slot
-	Tiles  *messages.Tiles  // digests of the slot's tiles, made by whoever filled it; nil: they are made here
 }
 
 // PublishChange is Publish with what the version changes. The slot holds everything all the same: receivers that serve
@@ -259,10 +259,7 @@ func (p *Publisher) publish(ctx context.Context, version uint64, change Change) 
 	if err := p.layOut(change.Layout); err != nil {
 		return nil, err
 	}
-	digests, err := change.Tiles, error(nil)
-	if digests == nil {
-		digests, err = p.digest(ctx, i)
-	}
+	digests, err := p.digest(ctx, i)
 	if err != nil {
 		return nil, err
 	}
