@@ -90,6 +90,15 @@ func (s *Sidecar) asked(r *http.Request) (*arena, error) {
 	return s.arenaOf(rank)
 }
 
+// askedWith is asked for a request that has a body, which it decodes.
+func (s *Sidecar) askedWith(w http.ResponseWriter, r *http.Request, body any) (*arena, error) {
+	a, err := s.asked(r)
+	if err != nil {
+		return nil, err
+	}
+	return a, decode(w, r, body)
+}
+
 func (s *Sidecar) getArena(_ http.ResponseWriter, r *http.Request) (any, error) {
 	a, err := s.asked(r)
 	if err != nil {
@@ -99,12 +108,9 @@ func (s *Sidecar) getArena(_ http.ResponseWriter, r *http.Request) (any, error) 
 }
 
 func (s *Sidecar) postDetach(w http.ResponseWriter, r *http.Request) (any, error) {
-	a, err := s.asked(r)
-	if err != nil {
-		return nil, err
-	}
 	var req VersionRequest
-	if err := decode(w, r, &req); err != nil {
+	a, err := s.askedWith(w, r, &req)
+	if err != nil {
 		return nil, err
 	}
 	return map[string]bool{"removed": true}, s.detach(r.Context(), a, &req)
@@ -113,12 +119,9 @@ func (s *Sidecar) postDetach(w http.ResponseWriter, r *http.Request) (any, error
 // version wraps what is asked of one version: the answer says where it is after the wait. That it failed is an error.
 func (s *Sidecar) version(ask func(*Sidecar, *arena, *VersionRequest) (*version, error)) func(http.ResponseWriter, *http.Request) (any, error) {
 	return func(w http.ResponseWriter, r *http.Request) (any, error) {
-		a, err := s.asked(r)
-		if err != nil {
-			return nil, err
-		}
 		var req VersionRequest
-		if err := decode(w, r, &req); err != nil {
+		a, err := s.askedWith(w, r, &req)
+		if err != nil {
 			return nil, err
 		}
 		v, err := ask(s, a, &req)
@@ -181,12 +184,9 @@ type ServedAnswer struct {
 const servedPoll = 50 * time.Millisecond
 
 func (s *Sidecar) postServed(w http.ResponseWriter, r *http.Request) (any, error) {
-	a, err := s.asked(r)
-	if err != nil {
-		return nil, err
-	}
 	var req ServedRequest
-	if err := decode(w, r, &req); err != nil {
+	a, err := s.askedWith(w, r, &req)
+	if err != nil {
 		return nil, err
 	}
 	until := time.Now().Add((&VersionRequest{WaitMS: req.WaitMS}).wait())
