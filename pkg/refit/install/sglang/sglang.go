@@ -48,21 +48,14 @@ func (c *Config) validate() error {
 		return err
 	}
 	c.URL = base
-	for _, d := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{&c.CallTimeout, 30 * time.Second},
-		{&c.UpdateTimeout, 2 * time.Minute},
-		{&c.FlushTimeout, 5 * time.Second},
-		{&c.SettleTimeout, 15 * time.Second},
-	} {
-		if *d.value < 0 {
-			return errors.New("a timeout is negative")
-		}
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
+	err = rest.Timeouts(
+		rest.Timeout{Value: &c.CallTimeout, Standard: 30 * time.Second},
+		rest.Timeout{Value: &c.UpdateTimeout, Standard: 2 * time.Minute},
+		rest.Timeout{Value: &c.FlushTimeout, Standard: 5 * time.Second},
+		rest.Timeout{Value: &c.SettleTimeout, Standard: 15 * time.Second},
+	)
+	if err != nil {
+		return err
 	}
 	switch c.Mode {
 	case "":

@@ -2,7 +2,6 @@ package vllm
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -46,22 +45,15 @@ func (c *Config) validate() error {
 		return err
 	}
 	c.URL = base
-	for _, d := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{&c.CallTimeout, 30 * time.Second},
-		{&c.DrainTimeout, time.Minute},
-		{&c.ApplyTimeout, 2 * time.Minute},
-		{&c.ContactTimeout, time.Minute},
-		{&c.SettleTimeout, 15 * time.Second},
-	} {
-		if *d.value < 0 {
-			return errors.New("a timeout is negative")
-		}
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
+	err = rest.Timeouts(
+		rest.Timeout{Value: &c.CallTimeout, Standard: 30 * time.Second},
+		rest.Timeout{Value: &c.DrainTimeout, Standard: time.Minute},
+		rest.Timeout{Value: &c.ApplyTimeout, Standard: 2 * time.Minute},
+		rest.Timeout{Value: &c.ContactTimeout, Standard: time.Minute},
+		rest.Timeout{Value: &c.SettleTimeout, Standard: 15 * time.Second},
+	)
+	if err != nil {
+		return err
 	}
 	return c.setDefaults()
 }

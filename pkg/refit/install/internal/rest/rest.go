@@ -46,6 +46,25 @@ func Base(text string) (string, error) {
 	return strings.TrimRight(text, "/"), nil
 }
 
+// Timeout is a setting with its default.
+type Timeout struct {
+	Value    *time.Duration
+	Standard time.Duration
+}
+
+// Timeouts gives settings that are zero their defaults, and refuses negative ones.
+func Timeouts(settings ...Timeout) error {
+	for _, s := range settings {
+		if *s.Value < 0 {
+			return errors.New("a timeout is negative")
+		}
+		if *s.Value == 0 {
+			*s.Value = s.Standard
+		}
+	}
+	return nil
+}
+
 // Error is a call that did not end in the answer that was asked for.
 type Error struct {
 	Call   string // method and path
