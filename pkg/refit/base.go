@@ -51,8 +51,7 @@ func (r *Receiver) base() *base {
 
 // difference is what a version has in common with its base.
 type difference struct {
-	base     *base
-	plan     *planned
+	table    *plan.Table
 	now      digests
 	before   digests
 	declared map[string]bool // sources that changed, where the version declares it; nil: it doesn't
@@ -64,11 +63,11 @@ func (r *Receiver) partial(v *messages.Version, found *planned, log *slog.Logger
 	if b == nil {
 		return found, nil, nil
 	}
-	d := difference{base: b, plan: found, now: digests{found.tiles, v}, before: digests{found.tiles, b.version}}
-	if err := d.declare(v, log); err != nil {
+	d := difference{table: found.plan.Table(), now: digests{found.tiles, v}, before: digests{found.tiles, b.version}}
+	if err := d.declare(log); err != nil {
 		return nil, nil, err
 	}
-	if !d.any(v) {
+	if !d.any() {
 		return found, nil, nil
 	}
 	part, err := found.plan.Partial(d.unchanged)
@@ -91,23 +90,29 @@ func (r *Receiver) partial(v *messages.Version, found *planned, log *slog.Logger
 func kept(p *plan.Plan) iter.Seq2[int, arena.Region] {
 	return func(yield func(int, arena.Region) bool) {
 		for k := range p.Kept() {
-			if !yield(k.Dest, arena.Region{Off: k.Off, Run: k.Run, Shape: k.Shape, Stride: k.Stride}) {
+			if !yield(k.Dest, region(&k)) {
 				return
 			}
 		}
 	}
 }
 
+// region is the arena's form of what is kept.
+func region(k *plan.Kept) arena.Region {
+	return arena.Region{Off: k.Off, Run: k.Run, Shape: k.Shape, Stride: k.Stride}
+}
+
 // declare takes over what the version says that it changes, if it says so of what serves.
-func (d *difference) declare(v *messages.Version, log *slog.Logger) error {
+func (d *difference) declare(log *slog.Logger) error {
+	v, before := d.now.version, d.before.version
 	if !v.Partial() {
 		return nil
 	}
-	if err := v.StagesOn(d.base.version.Ref()); err != nil {
+	if err := v.StagesOn(before.Ref()); err != nil {
 		log.Info("a partial version is read whole", "key", v.Manifest.Key.String(), "reason", err)
 		return nil
 	}
-	if err := v.CheckUnchanged(d.base.version); err != nil {
+	if err := v.CheckUnchanged(before); err != nil {
 		return as(Torn, err)
 	}
 	d.declared = map[string]bool{}
@@ -118,12 +123,12 @@ func (d *difference) declare(v *messages.Version, log *slog.Logger) error {
 }
 
 // any says whether a look at each source is worth while: in training every tile changes, as a rule.
-func (d *difference) any(v *messages.Version) bool {
+func (d *difference) any() bool {
 	if d.declared != nil {
 		return true
 	}
-	for rank := range v.Ranks {
-		if d.comparable(rank) && anyEqual(v.Ranks[rank].Tiles.Digests, d.base.version.Ranks[rank].Tiles.Digests) {
+	for rank := range d.now.version.Ranks {
+		if d.comparable(rank) && anyEqual(d.now.version.Ranks[rank].Tiles.Digests, d.before.version.Ranks[rank].Tiles.Digests) {
 			return true
 		}
 	}
@@ -149,14 +154,13 @@ func (d *difference) comparable(rank int) bool {
 
 // unchanged yields the boxes of a source that are the same in both versions: plan.Unchanged.
 func (d *difference) unchanged(source int) iter.Seq2[[]int64, []int64] {
-	table := d.plan.plan.Table()
 	return func(yield func(lo, hi []int64) bool) {
-		if d.declared != nil && !d.declared[table.Name(source)] {
-			shape := table.Shape(source)
+		if d.declared != nil && !d.declared[d.table.Name(source)] {
+			shape := d.table.Shape(source)
 			yield(make([]int64, len(shape)), shape)
 			return
 		}
-		for _, s := range table.Shards(source) {
+		for _, s := range d.table.Shards(source) {
 			if d.comparable(s.Rank) && !d.equalTiles(s.Rank, s.Index, yield) {
 				return
 			}
@@ -206,7 +210,7 @@ func (u *pull) keep(ctx context.Context, p *plan.Plan, b *base) error {
 				if err := k.Do(u.slot.Memory(k.Dest).Bytes(), b.slot.Memory(k.Dest).Bytes()); err != nil {
 					return as(PlanRefused, fmt.Errorf("keep what version %s has: %w", b.version.Ref(), err))
 				}
-				u.slot.Came(k.Dest, arena.Region{Off: k.Off, Run: k.Run, Shape: k.Shape, Stride: k.Stride})
+				u.slot.Came(k.Dest, region(k))
 			}
 			return nil
 		})

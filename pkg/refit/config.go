@@ -33,8 +33,7 @@ type ReceiverConfig struct {
 	Engine         Engine        // which receivers feed the engine; default: this one alone
 
 	AllowNarrowing []string                          // globs of parameters that may lose precision by a cast
-	Costs          plan.Costs                        // of the transports, for the choice of read shapes; default plan.CostsStrided
-	CostsOf        func(transport string) plan.Costs // what reads by each transport cost, "" one that is not known; nil: Costs
+	CostsOf        func(transport string) plan.Costs // what reads by each transport cost, "" one that is not known; default plan.CostsStrided for all
 	StagingBytes   int64                             // memory beyond the arenas, and 16 MiB for the edges of slices; 1 MiB at least, default 256
 	Lanes          int                               // batches in flight for each source rank; default 2
 	Workers        int                               // batches verified and transformed at once; default the number of cores

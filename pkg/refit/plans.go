@@ -37,7 +37,7 @@ type plans struct {
 	dests  []plan.Dest
 	opts   plan.Options
 	likely func(v *messages.Version, rank int) string // the transport by which a rank will be reached, "" if none
-	costs  func(transport string) plan.Costs          // nil: all cost what opts says
+	costs  func(transport string) plan.Costs          // nil: all cost the same
 
 	mu    sync.Mutex
 	order []planKey // oldest first

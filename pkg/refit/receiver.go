@@ -66,7 +66,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	r.staging = newRing(cfg.StagingBytes, slotBytes)
 	r.edges = newRing(edgeSlots*edgeBytes, edgeBytes)
 	r.plans = plans{dests: r.cfg.Dests, opts: plan.Options{
-		AllowNarrowing: cfg.AllowNarrowing, StagingBytes: slotBytes, Costs: cfg.Costs, BatchBytes: batchBytes,
+		AllowNarrowing: cfg.AllowNarrowing, StagingBytes: slotBytes, BatchBytes: batchBytes,
 	}, likely: r.likelyTransport, costs: cfg.CostsOf}
 	if s := r.arenas.Serving(); s != nil && s.Holds().Model == cfg.Model { // another model's runs say nothing of this one's
 		r.serving = messages.Key{Run: s.Holds().Run, Version: s.Holds().Version}
