@@ -48,6 +48,7 @@ type Server struct {
 	t      *testing.T
 	addr   string
 	server *http.Server
+	life   int // how often it was killed: a request of an earlier life does nothing any more
 }
 
 // New starts a server on its checkpoint.
@@ -70,12 +71,18 @@ func (s *Server) Start() {
 		s.t.Fatal(err)
 	}
 	s.addr = l.Addr().String()
-	s.server = &http.Server{Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: time.Minute}
-	go s.server.Serve(l) //nolint:errcheck // ends with Kill
+	server := &http.Server{Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: time.Minute}
+	s.locked(func() { s.server = server })
+	go server.Serve(l) //nolint:errcheck // ends with Kill
 }
 
-// Kill closes the port and every connection.
-func (s *Server) Kill() { _ = s.server.Close() }
+// Kill closes the port and every connection; the calls that run do no more of their work.
+func (s *Server) Kill() {
+	s.locked(func() {
+		s.life++
+		_ = s.server.Close()
+	})
+}
 
 // At sets what happens at the next call of path.
 func (s *Server) At(path string, f Fault) { s.locked(func() { s.faults[path] = f }) }
@@ -107,15 +114,20 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var f Fault
+	var life int
 	s.locked(func() {
-		f = s.faults[r.URL.Path]
+		life, f = s.life, s.faults[r.URL.Path]
 		delete(s.faults, r.URL.Path)
 	})
 	if f.Before != nil {
 		f.Before()
 	}
 	status, out := f.Status, any(map[string]string{"message": "a fault of the test"})
+	killed := false
 	s.locked(func() {
+		if killed = s.life != life; killed {
+			return
+		}
 		if r.Method == http.MethodPost {
 			s.calls = append(s.calls, r.URL.Path)
 		}
@@ -123,7 +135,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			status, out = s.answer(r.Method+" "+r.URL.Path, body)
 		}
 	})
-	if f.Drop || s.State().Dead {
+	if killed || f.Drop || s.State().Dead {
 		panic(http.ErrAbortHandler)
 	}
 	w.Header().Set("Content-Type", "application/json")

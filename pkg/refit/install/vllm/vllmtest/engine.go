@@ -36,6 +36,7 @@ type Engine struct {
 	t      *testing.T
 	addr   string
 	server *http.Server
+	life   int // how often it was killed: a request of an earlier life does nothing any more
 }
 
 // Fault is what happens at a call instead of, or beside, its work. The zero value is ordinary.
@@ -85,12 +86,18 @@ func (e *Engine) Start() {
 		e.t.Fatal(err)
 	}
 	e.addr = l.Addr().String()
-	e.server = &http.Server{Handler: http.HandlerFunc(e.serve), ReadHeaderTimeout: time.Minute}
-	go e.server.Serve(l) //nolint:errcheck // ends with Kill
+	server := &http.Server{Handler: http.HandlerFunc(e.serve), ReadHeaderTimeout: time.Minute}
+	e.locked(func() { e.server = server })
+	go server.Serve(l) //nolint:errcheck // ends with Kill
 }
 
-// Kill closes the port and every connection.
-func (e *Engine) Kill() { _ = e.server.Close() }
+// Kill closes the port and every connection; the calls that run do no more of their work.
+func (e *Engine) Kill() {
+	e.locked(func() {
+		e.life++
+		_ = e.server.Close()
+	})
+}
 
 // Rank is the k-th worker, for setting its faults.
 func (e *Engine) Rank(k int) *Rank { return e.ranks[k] }
@@ -198,11 +205,15 @@ func (e *Engine) serve(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/collective_rpc" && json.Unmarshal(body, &rpc) == nil {
 		name = "rpc " + rpc.Method
 	}
-	f := e.fault(name)
+	f, life := e.fault(name)
 	if f.Before != nil {
 		f.Before()
 	}
 	e.mu.Lock()
+	if e.life != life {
+		e.mu.Unlock()
+		panic(http.ErrAbortHandler)
+	}
 	if r.Method == http.MethodPost && !strings.HasSuffix(name, "drydock_status") {
 		e.calls = append(e.calls, strings.TrimPrefix(name, "POST /"))
 	}
@@ -224,15 +235,16 @@ func (e *Engine) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(out)
 }
 
-func (e *Engine) fault(name string) Fault {
+// fault takes what happens at a call, and the life in which the call came.
+func (e *Engine) fault(name string) (Fault, int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f := e.faults[name]
 	if f == nil {
-		return Fault{}
+		return Fault{}, e.life
 	}
 	if f.Times--; f.Times <= 0 {
 		delete(e.faults, name)
 	}
-	return *f
+	return *f, e.life
 }
