@@ -5,8 +5,27 @@ import (
 	"slices"
 )
 
-// emit writes a group into the template's columns.
-func (b *builder) emit(i uint32, g *group) {
+// emitAll writes the groups of a slot. Where several read the same bytes, the first one is said to need them.
+func (b *builder) emitAll(i uint32, groups []group) {
+	var before group // what shared groups have read so far
+	for k := range groups {
+		g := &groups[k]
+		if !g.shared {
+			b.emit(i, g, b.neededBytes(g))
+			continue
+		}
+		had := b.neededBytes(&before)
+		if len(before.hits) == 0 {
+			before.hull = g.hull
+		}
+		before.hits = append(before.hits, g.hits...)
+		before.hull.join(&g.hull)
+		b.emit(i, g, b.neededBytes(&before)-had)
+	}
+}
+
+// emit writes a group into the template's columns. needed counts bytes of the source that no group before it needed.
+func (b *builder) emit(i uint32, g *group, needed int64) {
 	t := b.t
 	r := read{
 		slot: i, segs: uint32(len(t.segs)), scatters: uint32(len(t.scatters)), pieces: uint32(len(t.pieces)),
@@ -29,7 +48,7 @@ func (b *builder) emit(i uint32, g *group) {
 	}
 	r.walksEnd = uint32(len(t.walks))
 	r.segsEnd, r.scatsEnd, r.piecesEnd = uint32(len(t.segs)), uint32(len(t.scatters)), uint32(len(t.pieces))
-	r.needed = b.neededBytes(g)
+	r.needed = needed
 	for k := range g.hits {
 		p := newPattern(0, 0, b.elsize(), slices.Clone(g.hits[k].dims))
 		r.exactRuns += p.runs(len(p.dims))

@@ -7,12 +7,13 @@ import (
 
 // group is a set of hits that are read together, and the way chosen to do it.
 type group struct {
-	hits  []hit
-	alike bool    // all hits read the same elements in the same pattern
-	hull  box     // joint coordinates
-	read  pattern // what is read: into the arena when shape is exactDirect, else packed into staging
-	cost  float64
-	shape readShape
+	hits   []hit
+	alike  bool    // all hits read the same elements in the same pattern
+	shared bool    // other groups of the slot may read some of its elements too
+	hull   box     // joint coordinates
+	read   pattern // what is read: into the arena when shape is exactDirect, else packed into staging
+	cost   float64
+	shape  readShape
 }
 
 func (g *group) wire() int64 { return g.read.nbytes() }
@@ -90,7 +91,7 @@ func (b *builder) settle(s *slot, g *group) []group {
 	}
 	var single []group
 	for k := range g.hits {
-		single = append(single, group{hits: g.hits[k : k+1 : k+1], alike: true, hull: g.hits[k].hull})
+		single = append(single, group{hits: g.hits[k : k+1 : k+1], alike: true, shared: true, hull: g.hits[k].hull})
 		b.choose(s, &single[k])
 	}
 	try(single)
@@ -223,7 +224,7 @@ func within(h *hit, period int64) (int64, bool) {
 
 // joined returns the group that reads both, as one dense box.
 func (b *builder) joined(s *slot, x, y *group) group {
-	g := group{hits: append(slices.Clone(x.hits), y.hits...), hull: x.hull}
+	g := group{hits: append(slices.Clone(x.hits), y.hits...), shared: x.shared || y.shared, hull: x.hull}
 	g.hull.join(&y.hull)
 	b.choose(s, &g)
 	return g

@@ -66,6 +66,9 @@ func checkCase(t *testing.T, seed uint64, c *plantest.Case, o plan.Options) *pla
 			t.Fatalf("seed %d: destination %d differs from the dense reference (options %+v)\n%s", seed, i, o, p.Describe())
 		}
 	}
+	if s := p.Stats(); p.Classic() == nil && (s.Needed != c.Needed || s.Wire < s.Needed) {
+		t.Fatalf("seed %d: %d bytes needed and %d on the wire, %d are wanted (options %+v)\n%s", seed, s.Needed, s.Wire, c.Needed, o, p.Describe())
+	}
 	return p
 }
 

@@ -30,7 +30,7 @@ type read struct {
 	walks, walksEnd    uint32
 	wire, runs         int64
 	staging            int64 // bytes; 0: it lands in the arenas
-	needed, exactRuns  int64 // bytes of the source that its hits need; their runs if read exactly
+	needed, exactRuns  int64 // bytes of the source that its hits need and no read before it does; their runs if read exactly
 	shape              readShape
 }
 
@@ -210,9 +210,7 @@ func (b *builder) slot(i uint32, part box, within []hit) {
 			return
 		}
 	}
-	for k := range groups {
-		b.emit(i, &groups[k])
-	}
+	b.emitAll(i, groups)
 }
 
 // splitAt says how to cut a box in about n parts: along its first dimension that can be cut, on whole

@@ -14,6 +14,7 @@ type Case struct {
 	Dests  []plan.Dest
 	Arenas [][]byte // as they must be afterwards; bytes that nobody writes are 0xEE
 	Full   [][]byte // by Number of the source
+	Needed int64    // bytes of sources that some destination wants, each counted once
 }
 
 // Number returns the place in Full of a source of the table.
@@ -36,10 +37,14 @@ func Random(seed uint64) (*Case, error) {
 	}
 	g.c.Table = t
 	g.c.World.Load(t, func(i int) []byte { return g.c.Full[number(t.Name(i))] })
+	g.wanted = make([]map[int64]bool, t.Len())
 	for r := range 1 + g.IntN(3) {
 		if err := g.dest(r); err != nil {
 			return nil, err
 		}
+	}
+	for i := range g.wanted {
+		g.c.Needed += int64(len(g.wanted[i])) * t.DType(i).Size()
 	}
 	return g.c, nil
 }
@@ -74,7 +79,8 @@ func (d *dice) Perm(n int) []int {
 
 type generator struct {
 	dice
-	c *Case
+	c      *Case
+	wanted []map[int64]bool // by source: flat indices of the elements that some destination reads
 }
 
 func number(name string) int { return int(name[len(name)-1] - '0') }
@@ -162,6 +168,7 @@ func (g *generator) dest(rank int) error {
 	for range 1 + g.IntN(4) {
 		source := g.IntN(g.c.Table.Len())
 		dense, ops := g.chain(g.c.Table.Shape(source))
+		g.want(source, dense)
 		q := len(d.Params)
 		dt := g.c.Table.DType(source)
 		if dt == plan.BF16 && g.IntN(3) == 0 {
@@ -193,6 +200,16 @@ func (g *generator) dest(rank int) error {
 	g.c.Dests = append(g.c.Dests, d)
 	g.c.Arenas = append(g.c.Arenas, arena)
 	return nil
+}
+
+// want notes the elements of a source that a destination reads.
+func (g *generator) want(source int, d *Dense) {
+	if g.wanted[source] == nil {
+		g.wanted[source] = map[int64]bool{}
+	}
+	for _, at := range d.At {
+		g.wanted[source][at] = true
+	}
 }
 
 // layout returns strides of a destination: any order of dimensions, with or without room between.
