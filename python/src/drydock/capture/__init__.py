@@ -4,6 +4,7 @@
     writes      which of a parameter's writes are left at the end, and whether they cover it; pure arithmetic
     recorder    watches a loader at work on tensors that need no memory, and follows each source through its views
     checkpoint  what a model folder's checkpoint holds: names, types and shapes
+    installed   which versions are installed, without importing them
     simulated   builds vLLM's model for one rank of a group that isn't there
     replay      does what a capture says, with real tensors: compares two captures, makes an arena
     cli         drydock-capture

@@ -10,19 +10,31 @@ import json
 import pathlib
 from typing import Any
 
+from drydock.capture import installed
 from drydock.capture.schema import Source
 from drydock.engines import arenafile
 
 
 def sources(folder: pathlib.Path) -> list[Source]:
     """The checkpoint's tensors."""
-    files = sorted(folder.glob("*.safetensors"))
+    files = weights(folder)
+    return from_headers(files) if files else from_config(folder)
+
+
+def weights(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The folder's safetensors files, as its index names them where there is one."""
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        files = sorted({folder / f for f in json.loads(index.read_text())["weight_map"].values()})
+        return sorted({folder / f for f in json.loads(index.read_text())["weight_map"].values()})
+    return sorted(folder.glob("*.safetensors"))
+
+
+def contents(folder: pathlib.Path) -> list[str]:
+    """Lines that differ where `sources` may: its tensors, or who would be asked for them. Imports neither torch nor transformers."""
+    files = weights(folder)
     if files:
-        return from_headers(files)
-    return from_config(folder)
+        return [f"{s.name} {s.dtype} {s.shape}" for s in from_headers(files)]
+    return [f"as transformers {installed.version('transformers')} would save it"]
 
 
 def from_headers(files: list[pathlib.Path]) -> list[Source]:

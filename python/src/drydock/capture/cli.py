@@ -11,7 +11,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from drydock.capture import checkpoint, schema
+from drydock.capture import checkpoint, installed, schema
 
 EXIT_FAILED, EXIT_EXCLUDED = 1, 3
 
@@ -21,10 +21,10 @@ def default_cache() -> pathlib.Path:
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "drydock" / "captures"
 
 
-def cache_name(engine: str, config: bytes, sources: list[schema.Source], tp: int, ep: bool) -> str:
+def cache_name(engine: str, config: bytes, contents: Sequence[str], tp: int, ep: bool) -> str:
     """A file name that is another for another engine, model configuration, checkpoint or parallel shape."""
     h = hashlib.sha256()
-    for part in (schema.SCHEMA, engine, f"tp {tp} ep {ep}", config.decode(), *(f"{s.name} {s.dtype} {s.shape}" for s in sources)):
+    for part in (schema.SCHEMA, engine, f"tp {tp} ep {ep}", config.decode(), *contents):
         h.update(len(part).to_bytes(8, "little") + part.encode())
     return f"{h.hexdigest()[:32]}.json.gz"
 
@@ -88,16 +88,28 @@ def whole(sources: list[schema.Source], family: str) -> schema.Capture:
 
 
 def obtain(model: pathlib.Path, tp: int, ep: bool, cache: pathlib.Path, fresh: bool = False) -> tuple[pathlib.Path, schema.Capture]:
-    """The capture of a model at a parallel shape, from the cache or made now, and where it lies in the cache."""
-    from drydock.capture import simulated
+    """The capture of a model at a parallel shape, from the cache or made now, and where it lies in the cache.
 
-    sources = checkpoint.sources(model)
-    path = cache / cache_name(simulated.engine(), (model / "config.json").read_bytes(), sources, tp, ep)
+    The cache is looked at first, by what can be known without importing the engine: that import takes up to two minutes,
+    and a receiver that starts, starts again, or asks through its engine, waits for the answer.
+    """
+    path = cache / cache_name(engine_name(), (model / "config.json").read_bytes(), checkpoint.contents(model), tp, ep)
     if path.exists() and not fresh:
         return path, schema.decode(path.read_bytes())
-    capture = simulated.capture(model, sources, [(tp, rank, ep) for rank in range(tp)], model.resolve().name)
+    from drydock.capture import simulated
+
+    capture = simulated.capture(model, checkpoint.sources(model), [(tp, rank, ep) for rank in range(tp)], model.resolve().name)
     write(path, schema.encode(capture))
     return path, capture
+
+
+def engine_name() -> str:
+    """The engine whose loaders would be recorded, as far as a cache must tell it from others."""
+    if known := installed.versions("vllm", "torch"):
+        return known
+    from drydock.capture import simulated  # such as from a source tree that was never installed: it must be asked itself
+
+    return simulated.engine()
 
 
 def write(path: pathlib.Path, content: bytes) -> None:
