@@ -50,6 +50,7 @@ const (
 type EngineMember struct {
 	Name      string
 	Host      string
+	Life      string // of the process, drawn when it starts: two receivers of one name are told from one that was restarted; "": not told
 	Ranks     []int
 	Files     []string // of the version, on its own host, in the order of Ranks
 	Installed bool     // its installer said yes
@@ -77,6 +78,7 @@ type wireEngine struct {
 type wireEngineMember struct {
 	Name      string   `msgpack:"name"`
 	Host      string   `msgpack:"host"`
+	Life      string   `msgpack:"life,omitempty"`
 	Ranks     []uint64 `msgpack:"ranks"`
 	Files     []string `msgpack:"files"`
 	Installed bool     `msgpack:"installed,omitempty"`
@@ -97,7 +99,7 @@ func EncodeEngine(r *EngineRecord) ([]byte, error) {
 	}
 	for i := range r.Members {
 		m := &r.Members[i]
-		member := wireEngineMember{Name: m.Name, Host: cut(m.Host), Ranks: []uint64{}, Files: m.Files, Installed: m.Installed}
+		member := wireEngineMember{Name: m.Name, Host: cut(m.Host), Life: m.Life, Ranks: []uint64{}, Files: m.Files, Installed: m.Installed}
 		for _, rank := range m.Ranks {
 			member.Ranks = append(member.Ranks, uint64(max(rank, 0)))
 		}
@@ -124,7 +126,7 @@ func DecodeEngine(b []byte) (*EngineRecord, error) {
 		By: w.By, Reason: w.Reason, Final: w.Final, Served: keyOrZero(w.Served), ServedAttempt: w.ServedN, Roster: w.Roster,
 	}
 	for _, m := range w.Members {
-		member := EngineMember{Name: m.Name, Host: m.Host, Files: m.Files, Installed: m.Installed}
+		member := EngineMember{Name: m.Name, Host: m.Host, Life: m.Life, Files: m.Files, Installed: m.Installed}
 		for _, rank := range m.Ranks {
 			member.Ranks = append(member.Ranks, clampInt(rank))
 		}
@@ -161,6 +163,9 @@ func (r *EngineRecord) validate() error {
 func (m *EngineMember) validate() error {
 	if !isToken(m.Name) {
 		return malformed(engineSchema, "members", "%.80q is not a receiver's name", m.Name)
+	}
+	if m.Life != "" && !isToken(m.Life) {
+		return malformed(engineSchema, "members", "%s has the life %.80q", m.Name, m.Life)
 	}
 	if len(m.Ranks) != len(m.Files) {
 		return malformed(engineSchema, "members", "%s has %d ranks and %d files", m.Name, len(m.Ranks), len(m.Files))

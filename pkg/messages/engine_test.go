@@ -19,7 +19,7 @@ func engineRecord() *messages.EngineRecord {
 	return &messages.EngineRecord{
 		Engine: "big", Size: 2, Attempt: 7, Key: messages.Key{Run: 3, Version: 41}, Back: true, Phase: messages.EngineInstalling,
 		Members: []messages.EngineMember{
-			{Name: "east", Host: "h1", Ranks: []int{0, 1}, Files: []string{"/a/rank-0", "/a/rank-1"}, Installed: true},
+			{Name: "east", Host: "h1", Life: "0af1", Ranks: []int{0, 1}, Files: []string{"/a/rank-0", "/a/rank-1"}, Installed: true},
 			{Name: "west", Host: "h2", Ranks: []int{2}, Files: []string{"/b/rank-2"}},
 		},
 		By: "east", Reason: "it said no", Final: true, Served: messages.Key{Run: 3, Version: 40}, ServedAttempt: 6, Roster: []string{"east", "west"},
@@ -52,6 +52,7 @@ func TestEngineRecordsBeyondTheLimitsAreRefused(t *testing.T) {
 		"no size":         func(r *messages.EngineRecord) { r.Size = 0 },
 		"too large":       func(r *messages.EngineRecord) { r.Size = messages.MaxMembers + 1 },
 		"a bad member":    func(r *messages.EngineRecord) { r.Members[1].Name = "a b" },
+		"a bad life":      func(r *messages.EngineRecord) { r.Members[0].Life = "a b" },
 		"a file too many": func(r *messages.EngineRecord) { r.Members[1].Ranks = nil },
 		"too many ranks": func(r *messages.EngineRecord) {
 			r.Members[0].Ranks, r.Members[0].Files = make([]int, messages.MaxMembers+1), make([]string, messages.MaxMembers+1)

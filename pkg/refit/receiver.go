@@ -21,6 +21,7 @@ import (
 // several goroutines; at most one version is staged at a time.
 type Receiver struct {
 	cfg     ReceiverConfig
+	life    string // drawn anew at each start
 	arenas  *arena.Set
 	plans   plans
 	peers   *peers
@@ -55,7 +56,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 		return nil, fmt.Errorf("make receiver: %w", err)
 	}
 	r := &Receiver{
-		cfg: cfg, staged: make(chan struct{}, 1), applied: make(chan struct{}, 1), noted: make(chan struct{}, 1),
+		cfg: cfg, life: rdma.NewIncarnation(), staged: make(chan struct{}, 1), applied: make(chan struct{}, 1), noted: make(chan struct{}, 1),
 		peers: newPeers(cfg.Transports, cfg.Logger), holds: map[*arena.Slot]*messages.Version{},
 	}
 	r.health = r.newHealth()

@@ -2,6 +2,7 @@ package refit
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -31,6 +32,7 @@ const (
 	standCommitted
 	standAborted
 	standSuperseded // another version is wanted
+	standReplaced   // another process has come in under this one's name
 )
 
 // undecided says whether a round is under way.
@@ -90,7 +92,8 @@ func begin(r *messages.EngineRecord, b bid) (*messages.EngineRecord, standing) {
 	}, b)
 }
 
-// enter adds a member to a round that gathers, or takes it in again under its name.
+// enter adds a member to a round that gathers. One that comes in under the name of another takes its place: most likely it
+// is the next life of a receiver that died. If the other lives, it sees that (replaced), and ends the round.
 func enter(r *messages.EngineRecord, b bid) (*messages.EngineRecord, standing) {
 	next := *r
 	next.Members = slices.DeleteFunc(slices.Clone(r.Members), func(m messages.EngineMember) bool { return m.Name == b.me.Name })
@@ -106,9 +109,11 @@ func enter(r *messages.EngineRecord, b bid) (*messages.EngineRecord, standing) {
 	return &next, standInstalling
 }
 
-// look says where the round of an attempt is, whatever has happened since.
-func look(r *messages.EngineRecord, attempt uint64) standing {
+// look says where the round of an attempt is for a member that came into it, whatever has happened since.
+func look(r *messages.EngineRecord, attempt uint64, me *messages.EngineMember) standing {
 	switch {
+	case r.Attempt == attempt && r.Phase != messages.EngineAborted && replaced(r, me) != nil:
+		return standReplaced
 	case r.ServedAttempt == attempt:
 		return standCommitted
 	case r.Attempt != attempt, r.Phase == messages.EngineAborted:
@@ -119,9 +124,34 @@ func look(r *messages.EngineRecord, attempt uint64) standing {
 	return standInstalling
 }
 
+// replaced finds the other process that stands in a member's place.
+func replaced(r *messages.EngineRecord, me *messages.EngineMember) *messages.EngineMember {
+	for i := range r.Members {
+		if m := &r.Members[i]; m.Name == me.Name && m.Life != me.Life {
+			return m
+		}
+	}
+	return nil
+}
+
+// namesakes is why a round ends in which two processes go by one name. Neither may install: which ranks the engine would
+// get from "the receiver of that name" would depend on who came last.
+func namesakes(me, other *messages.EngineMember) string {
+	return fmt.Sprintf("two receivers are called %s, one on host %s (arenas %s) and one on host %s (arenas %s): each needs a name of its own",
+		me.Name, me.Host, arenaOf(me), other.Host, arenaOf(other))
+}
+
+// arenaOf is where a member's first file lies.
+func arenaOf(m *messages.EngineMember) string {
+	if len(m.Files) == 0 {
+		return "nowhere"
+	}
+	return filepath.Dir(m.Files[0])
+}
+
 // installed notes a member's yes; the last one commits. nil: nothing is to be changed.
-func installed(r *messages.EngineRecord, attempt uint64, name string) *messages.EngineRecord {
-	if r.Attempt != attempt || r.Phase != messages.EngineInstalling {
+func installed(r *messages.EngineRecord, attempt uint64, me *messages.EngineMember) *messages.EngineRecord {
+	if r.Attempt != attempt || r.Phase != messages.EngineInstalling || replaced(r, me) != nil {
 		return nil
 	}
 	next := *r
@@ -129,7 +159,7 @@ func installed(r *messages.EngineRecord, attempt uint64, name string) *messages.
 	all := true
 	for i := range next.Members {
 		m := &next.Members[i]
-		m.Installed = m.Installed || m.Name == name
+		m.Installed = m.Installed || m.Name == me.Name
 		all = all && m.Installed
 	}
 	if all {

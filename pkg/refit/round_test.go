@@ -11,7 +11,18 @@ import (
 )
 
 func member(name string) messages.EngineMember {
-	return messages.EngineMember{Name: name, Ranks: []int{0}, Files: []string{"/" + name}}
+	return messages.EngineMember{Name: name, Host: "host-" + name, Life: "1", Ranks: []int{0}, Files: []string{"/arenas/" + name + "/rank-0"}}
+}
+
+// yes is installed for the first life of a name; stands is look for it.
+func yes(r *messages.EngineRecord, attempt uint64, name string) *messages.EngineRecord {
+	me := member(name)
+	return installed(r, attempt, &me)
+}
+
+func stands(r *messages.EngineRecord, attempt uint64, name string) standing {
+	me := member(name)
+	return look(r, attempt, &me)
 }
 
 func bidOf(name string, version uint64) bid {
@@ -34,24 +45,24 @@ func joined(t *testing.T, r *messages.EngineRecord, b bid, want standing) *messa
 func TestARoundCommitsWithTheLastYes(t *testing.T) {
 	t.Parallel()
 	r := joined(t, &messages.EngineRecord{Engine: "e"}, bidOf("west", 1), standGathering)
-	if installed(r, 1, "west") != nil {
+	if yes(r, 1, "west") != nil {
 		t.Error("a yes counts before all are there")
 	}
 	r = joined(t, r, bidOf("east", 1), standInstalling)
 	if !slices.Equal(r.Roster, []string{"east", "west"}) {
 		t.Errorf("roster %v", r.Roster)
 	}
-	r = installed(r, 1, "west")
-	if look(r, 1) != standInstalling || missing(r) != "east to install it" {
-		t.Errorf("after one yes it stands at %d, waiting for %s", look(r, 1), missing(r))
+	r = yes(r, 1, "west")
+	if stands(r, 1, "east") != standInstalling || missing(r) != "east to install it" {
+		t.Errorf("after one yes it stands at %d, waiting for %s", stands(r, 1, "east"), missing(r))
 	}
-	r = installed(r, 1, "east")
-	if look(r, 1) != standCommitted || abort(r, 1, "west", "late", false) != nil {
+	r = yes(r, 1, "east")
+	if stands(r, 1, "east") != standCommitted || abort(r, 1, "west", "late", false) != nil {
 		t.Error("not committed, or it can be aborted still")
 	}
 	joined(t, r, bidOf("east", 1), standCommitted) // it has crashed before it flipped
 	r = joined(t, r, bidOf("east", 2), standGathering)
-	if look(r, 1) != standCommitted {
+	if stands(r, 1, "east") != standCommitted {
 		t.Error("the next round makes one forget how the last one ended")
 	}
 	if missing(r) != "west to stage it" {
@@ -68,7 +79,7 @@ func TestWhoComesInWhenAnotherRoundIsUnderWay(t *testing.T) {
 	back.back = true
 	joined(t, gathering(), bidOf("east", 4), standSuperseded)
 	newer := joined(t, gathering(), bidOf("east", 6), standGathering)
-	if newer.Attempt != 2 || look(newer, 1) != standAborted {
+	if newer.Attempt != 2 || stands(newer, 1, "east") != standAborted {
 		t.Errorf("a newer version does not oust: %+v", newer)
 	}
 	ordered := joined(t, gathering(), back, standGathering)
@@ -77,7 +88,7 @@ func TestWhoComesInWhenAnotherRoundIsUnderWay(t *testing.T) {
 	installing := joined(t, gathering(), bidOf("east", 5), standInstalling)
 	joined(t, installing, bidOf("east", 6), standWaiting)
 	again := joined(t, installing, bidOf("east", 5), standWaiting) // it was restarted
-	if look(again, 1) != standAborted || again.By != "east" || !strings.Contains(again.Reason, "restarted") {
+	if stands(again, 1, "east") != standAborted || again.By != "east" || !strings.Contains(again.Reason, "restarted") {
 		t.Errorf("the others still wait for the one that was restarted: %+v", again)
 	}
 	if _, _, err := join(installing, bidOf("north", 5)); err == nil || !strings.Contains(err.Error(), "east, west") {
@@ -164,7 +175,7 @@ func (m *agreement) step(a *actor) {
 	case a.doing == "":
 		m.join(a)
 	case a.doing == "gathering":
-		switch look(m.record, a.attempt) {
+		switch stands(m.record, a.attempt, a.name) {
 		case standInstalling:
 			a.doing = "installing"
 		case standAborted:
@@ -180,7 +191,7 @@ func (m *agreement) step(a *actor) {
 		m.yes[a.attempt][a.name] = true
 		a.doing = "voting"
 	case a.doing == "voting":
-		m.put(a, "says yes", installed(m.record, a.attempt, a.name))
+		m.put(a, "says yes", yes(m.record, a.attempt, a.name))
 		a.doing = "waiting"
 	default:
 		m.end(a)
@@ -206,7 +217,7 @@ func (m *agreement) join(a *actor) {
 
 // end has a member look how its round ended, if it did.
 func (m *agreement) end(a *actor) {
-	now := look(m.record, a.attempt)
+	now := stands(m.record, a.attempt, a.name)
 	if now != standCommitted && now != standAborted {
 		return
 	}

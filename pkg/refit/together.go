@@ -17,6 +17,7 @@ type together struct {
 	bid     bid
 	attempt uint64 // of the round that the bid came into
 	wake    <-chan struct{}
+	gaveUp  bool // this life tried to end the round
 }
 
 // installTogether has the engine take the version when all of its receivers have it staged. It returns without an error
@@ -31,7 +32,7 @@ func (r *Receiver) installTogether(ctx context.Context, in Installation, back bo
 	if err != nil {
 		return Report{}, controlError("watch the engine's other receivers", err)
 	}
-	me := messages.EngineMember{Name: r.cfg.Name, Host: rdma.HostName(r.cfg.Host), Ranks: in.Ranks, Files: in.Files}
+	me := messages.EngineMember{Name: r.cfg.Name, Host: rdma.HostName(r.cfg.Host), Life: r.life, Ranks: in.Ranks, Files: in.Files}
 	t := &together{r: r, in: in, wake: wake, bid: bid{me: me, size: r.cfg.Engine.Size, key: in.Key, back: back}}
 	r.note(func(st *messages.Status) { st.StageState = "waiting for the engine's other receivers" })
 	record, now, err := t.gather(ctx)
@@ -57,9 +58,11 @@ func (t *together) gather(ctx context.Context) (*messages.EngineRecord, standing
 	record, now, err := t.comeIn(limited)
 	for err == nil && now == standGathering {
 		record, err = t.again(limited, record)
-		now = look(record, t.attempt)
+		now = t.look(record)
 	}
 	switch {
+	case err == nil && now == standReplaced:
+		return nil, now, t.namesake(ctx, record)
 	case err == nil && now == standSuperseded, err == nil && now == standAborted && record.Attempt != t.attempt && record.Key != t.bid.key:
 		return nil, now, as(Superseded, fmt.Errorf("engine %s: version %s is wanted instead", record.Engine, record.Key))
 	case err == nil && now == standAborted:
@@ -76,7 +79,7 @@ func (t *together) gather(ctx context.Context) (*messages.EngineRecord, standing
 	}
 	// Its own patience is over: the others need not wait for theirs. Perhaps the last one has come in meanwhile.
 	record, aerr := t.abort(ctx, t.lateReason(ctx, record), false)
-	if aerr == nil && look(record, t.attempt) == standInstalling {
+	if aerr == nil && t.look(record) == standInstalling {
 		return record, standInstalling, nil
 	}
 	return nil, now, t.late(ctx, record, errors.Join(err, aerr))
@@ -133,7 +136,7 @@ func (t *together) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if look(record, t.r.doubtful) == standAborted {
+	if now := look(record, t.r.doubtful, &t.bid.me); now == standAborted || now == standReplaced {
 		if err := t.r.reinstall(ctx); err != nil {
 			return as(EngineUnknown, err)
 		}
@@ -152,9 +155,9 @@ func (t *together) install(ctx context.Context) (Report, error) {
 	limited, cancel := t.patience(ctx)
 	defer cancel()
 	record, err := t.change(limited, func(r *messages.EngineRecord) (*messages.EngineRecord, error) {
-		return installed(r, t.attempt, t.bid.me.Name), nil
+		return installed(r, t.attempt, &t.bid.me), nil
 	})
-	for err == nil && look(record, t.attempt) == standInstalling {
+	for err == nil && t.look(record) == standInstalling {
 		record, err = t.again(limited, record)
 	}
 	if err != nil { // out of time, or told to stop, or cut off
@@ -164,14 +167,30 @@ func (t *together) install(ctx context.Context) (Report, error) {
 	case err != nil:
 		t.r.doubtful = t.attempt
 		return report, as(EngineUnknown, fmt.Errorf("engine %s took the version here; how the round ended can't be learnt: %w", t.r.cfg.Engine.Name, err))
-	case look(record, t.attempt) == standCommitted:
+	case t.look(record) == standCommitted:
 		return report, nil
+	case t.look(record) == standReplaced:
+		err = t.namesake(ctx, record)
+	default:
+		err = t.refusal(record)
 	}
-	err = t.refusal(record)
 	if back := t.r.reinstall(ctx); back != nil {
 		return report, as(EngineUnknown, withBack(err, back))
 	}
 	return report, err
+}
+
+// look says where the round is that the bid came into.
+func (t *together) look(record *messages.EngineRecord) standing {
+	return look(record, t.attempt, &t.bid.me)
+}
+
+// namesake ends a round in which another process stands in this one's place, for both: see namesakes. A round that is
+// committed already is the others' business; this receiver stays on the old version.
+func (t *together) namesake(ctx context.Context, record *messages.EngineRecord) error {
+	why := namesakes(&t.bid.me, replaced(record, &t.bid.me))
+	_, aerr := t.abort(ctx, why, true)
+	return as(GroupRefused, t.told(fmt.Errorf("engine %s: %s", record.Engine, why), aerr))
 }
 
 // told adds that the others could not be told.
@@ -191,8 +210,13 @@ func (t *together) refusal(record *messages.EngineRecord) error {
 	if record.Final {
 		class = GroupRefused
 	}
-	if record.By == t.bid.me.Name {
+	switch {
+	case record.By != t.bid.me.Name:
+	case t.gaveUp || record.Final:
 		return as(class, fmt.Errorf("engine %s: %s", record.Engine, record.Reason))
+	default:
+		return as(class, fmt.Errorf("engine %s: another process called %s ended the round (%s): if that is no next life of this one, it needs a name of its own",
+			record.Engine, record.By, record.Reason))
 	}
 	return as(class, fmt.Errorf("engine %s: receiver %s: %s", record.Engine, record.By, record.Reason))
 }
@@ -227,6 +251,7 @@ func (t *together) late(ctx context.Context, record *messages.EngineRecord, err 
 func (t *together) abort(ctx context.Context, reason string, final bool) (*messages.EngineRecord, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.r.cfg.Stall)
 	defer cancel()
+	t.gaveUp = true
 	return t.change(ctx, func(r *messages.EngineRecord) (*messages.EngineRecord, error) {
 		return abort(r, t.attempt, t.bid.me.Name, reason, final), nil
 	})

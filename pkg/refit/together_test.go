@@ -201,12 +201,13 @@ func TestAMemberThatDiesBetweenPrepareAndCommitHoldsNobody(t *testing.T) {
 	p.mustApply(two) // when it is back
 }
 
+// phantomEast is an earlier life of east.
+var phantomEast = messages.EngineMember{Name: "east", Life: "phantom", Ranks: []int{0}, Files: []string{"/gone"}}
+
 // phantom has east come into a round, as if it had died right afterwards.
 func (p *pair) phantom(key messages.Key) {
 	p.t.Helper()
-	ghost := &together{r: p.receivers[0], bid: bid{
-		me: messages.EngineMember{Name: "east", Ranks: []int{0}, Files: []string{"/gone"}}, size: 2, key: key,
-	}}
+	ghost := &together{r: p.receivers[0], bid: bid{me: phantomEast, size: 2, key: key}}
 	if _, _, err := ghost.comeIn(p.ctx); err != nil {
 		p.t.Fatal(err)
 	}
@@ -255,10 +256,12 @@ func TestAReceiverThatMissedTheCommitFollows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	yes := &together{r: p.receivers[0], attempt: 2, bid: bid{me: member("east")}} // east's life ends after its yes
+	east := &together{r: p.receivers[0], attempt: 2, bid: bid{me: phantomEast}} // its life ends after its yes
 	go func() {
 		for p.ctx.Err() == nil {
-			r, err := yes.change(p.ctx, func(r *messages.EngineRecord) (*messages.EngineRecord, error) { return installed(r, 2, "east"), nil })
+			r, err := east.change(p.ctx, func(r *messages.EngineRecord) (*messages.EngineRecord, error) {
+				return installed(r, 2, &phantomEast), nil
+			})
 			if err != nil || r.Phase == messages.EngineCommitted {
 				return
 			}
