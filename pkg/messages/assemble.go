@@ -228,5 +228,10 @@ func (v *Version) checkRank(rank int) error {
 	if r.Tiles != nil && len(r.Tiles.Digests) != r.known.ntiles {
 		return fmt.Errorf("%d tile digests, layout has %d tiles: %w", len(r.Tiles.Digests), r.known.ntiles, ErrContradiction)
 	}
+	if r.Tiles != nil {
+		if err := r.Tiles.checkBare(r.Layout); err != nil {
+			return err
+		}
+	}
 	return matchRegions(r.Layout, r.Endpoint, r.Table.Regions)
 }

@@ -14,6 +14,7 @@ const (
 	tableSchema    = "drydock.table.v1"
 	endpointSchema = "drydock.endpoint.v1"
 	tilesSchema    = "drydock.tiles.v1"
+	bareSchema     = "drydock.tiles.v2" // some sources carry none: a reader of v1 would take their zeros for digests
 )
 
 // wireBlob is a Blob as it travels.
@@ -152,12 +153,7 @@ func (t *Table) validate() error {
 	if err := checkBase(tableSchema, t.Base, t.Key); err != nil {
 		return err
 	}
-	for i := 1; i < len(t.Changed); i++ {
-		if t.Changed[i] <= t.Changed[i-1] {
-			return malformed(tableSchema, "changed", "indices do not ascend at %d", i)
-		}
-	}
-	return nil
+	return ascending(tableSchema, "changed", t.Changed)
 }
 
 func (b *Blob) wire() wireBlob {
@@ -294,18 +290,23 @@ type wireTiles struct {
 	Schema  string `msgpack:"schema"`
 	NTiles  uint64 `msgpack:"ntiles"`
 	Digests []byte `msgpack:"digests"` // 8 bytes each, little-endian
+	NBare   uint64 `msgpack:"nbare,omitempty"`
+	Bare    []byte `msgpack:"bare,omitempty"` // deltas; v2 only
 }
 
 func (w *wireTiles) fields() fields {
-	return fields{"schema": &w.Schema, "ntiles": &w.NTiles, "digests": &w.Digests}
+	return fields{"schema": &w.Schema, "ntiles": &w.NTiles, "digests": &w.Digests, "nbare": &w.NBare, "bare": &w.Bare}
 }
 
 // EncodeTiles writes tile digests as a blob. Digests do not compress, so it never does.
 func EncodeTiles(t *Tiles) ([]byte, error) {
-	if err := limited(tilesSchema, "tiles", int64(len(t.Digests)), MaxTiles); err != nil {
+	if err := t.validate(); err != nil {
 		return nil, err
 	}
 	w := wireTiles{Schema: tilesSchema, NTiles: uint64(len(t.Digests)), Digests: make([]byte, 0, 8*len(t.Digests))}
+	if len(t.Bare) > 0 {
+		w.Schema, w.NBare, w.Bare = bareSchema, uint64(len(t.Bare)), columns.AppendDeltas(nil, t.Bare)
+	}
 	for _, d := range t.Digests {
 		w.Digests = binary.LittleEndian.AppendUint64(w.Digests, d)
 	}
@@ -318,8 +319,11 @@ func DecodeTiles(b []byte) (*Tiles, error) {
 	if err := unpack(tilesSchema, b, &w); err != nil {
 		return nil, err
 	}
-	if err := checkSchema(tilesSchema, w.Schema); err != nil {
-		return nil, err
+	if w.Schema != bareSchema {
+		if err := checkSchema(tilesSchema, w.Schema); err != nil {
+			return nil, err
+		}
+		w.NBare, w.Bare = 0, nil // keys that version 1 does not have
 	}
 	if w.NTiles > MaxTiles || uint64(len(w.Digests)) != 8*w.NTiles {
 		return nil, malformed(tilesSchema, "digests", "%d bytes for %d tiles", len(w.Digests), w.NTiles)
@@ -328,7 +332,31 @@ func DecodeTiles(b []byte) (*Tiles, error) {
 	for i := range t.Digests {
 		t.Digests[i] = binary.LittleEndian.Uint64(w.Digests[8*i:])
 	}
-	return t, nil
+	if err := limited(w.Schema, "bare sources", int64(min(w.NBare, 1<<62)), MaxSources); err != nil {
+		return nil, err
+	}
+	var err error
+	if t.Bare, err = columns.Deltas[uint32](w.Bare, int(w.NBare), MaxSources-1); err != nil {
+		return nil, malformed(w.Schema, "bare", "%v", err)
+	}
+	return t, t.validate()
+}
+
+func (t *Tiles) validate() error {
+	if err := limited(tilesSchema, "tiles", int64(len(t.Digests)), MaxTiles); err != nil {
+		return err
+	}
+	return ascending(bareSchema, "bare", t.Bare)
+}
+
+// ascending refuses a list of sources that names one twice, or is not in their order.
+func ascending(schema, field string, sources []uint32) error {
+	for i := 1; i < len(sources); i++ {
+		if sources[i] <= sources[i-1] {
+			return malformed(schema, field, "indices do not ascend at %d", i)
+		}
+	}
+	return nil
 }
 
 func checkText(schema, field, s string, most int) error {

@@ -16,6 +16,7 @@ var decoders = map[string]func([]byte) (any, func() ([]byte, error), error){
 	"layout":           codec(DecodeLayout, EncodeLayout),
 	"endpoint":         codec(DecodeEndpoint, EncodeEndpoint),
 	"tiles":            codec(DecodeTiles, EncodeTiles),
+	"tiles-bare":       codec(DecodeTiles, EncodeTiles),
 	"table":            codec(DecodeTable, EncodeTable),
 	"table-partial":    codec(DecodeTable, EncodeTable),
 	"manifest-partial": codec(DecodeManifest, EncodeManifest),

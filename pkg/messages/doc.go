@@ -38,6 +38,7 @@
 //	drydock.layout.v1     geometry of one rank, in columns   refit.<m>.b.<run>.<sha256>.<chunk>
 //	drydock.endpoint.v1   how to reach a rank                inline in the table, else as a layout
 //	drydock.tiles.v1      xxh3-64 of each tile               inline, else refit.<m>.v.<run>.<version>.d.<rank>.<chunk>
+//	drydock.tiles.v2      the same, not of all sources       as v1
 //	drydock.table.v1      what a rank publishes              refit.<m>.v.<run>.<version>.t.<rank>
 //	drydock.manifest.v1   the commit                         refit.<m>.c.<run>.<version>
 //	drydock.ended.v1      abandoned or retired               in the manifest's place

@@ -87,6 +87,9 @@ func examples(tb testing.TB) map[string][]byte {
 		"layout":   mustEncode(tb, EncodeLayout, exampleLayout()),
 		"endpoint": mustEncode(tb, EncodeEndpoint, exampleEndpoint()),
 		"tiles":    mustEncode(tb, EncodeTiles, exampleTiles()),
+
+		"tiles-bare": mustEncode(tb, EncodeTiles, &Tiles{Digests: []uint64{0x0102030405060708, 2, 0}, Bare: []uint32{1}}),
+
 		"table":    mustEncode(tb, EncodeTable, exampleTable(tb)),
 		"manifest": mustEncode(tb, EncodeManifest, exampleManifest(tb)),
 		"ended":    mustEncode(tb, EncodeEnded, &Ended{Model: "org/tiny", Key: key, State: EndRetired, Reason: "withdrawn by rank 0", By: "node-a", At: exampleTime}),

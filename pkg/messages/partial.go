@@ -21,11 +21,14 @@ func (p *Publication) changed() ([]uint32, error) {
 		}
 		return nil, nil
 	}
-	differs, err := p.differs()
+	differs, unknown, err := p.differs()
 	if err != nil {
 		return nil, err
 	}
 	if len(p.Changed) == 0 {
+		for i := range unknown { // without digests nobody can say that it did not change
+			differs[i] = differs[i] || unknown[i]
+		}
 		return indicesOf(differs), nil
 	}
 	named, err := p.named()
@@ -59,12 +62,12 @@ func (p *Publication) named() ([]bool, error) {
 
 // differs says of each source whether its digests are other ones than the base's; nil
 // when those of the base are not given.
-func (p *Publication) differs() ([]bool, error) {
+func (p *Publication) differs() (differs, unknown []bool, err error) {
 	if p.BaseTiles == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if p.Tiles == nil {
-		return nil, fmt.Errorf("tile digests of the base, but none of rank %d's version %s, to compare", p.Rank, p.Key)
+		return nil, nil, fmt.Errorf("tile digests of the base, but none of rank %d's version %s, to compare", p.Rank, p.Key)
 	}
 	return diffTiles(p.Layout, p.BaseTiles, p.Tiles)
 }
@@ -79,21 +82,29 @@ func indicesOf(set []bool) []uint32 {
 	return out
 }
 
-// diffTiles says of each source of a layout whether any of its tiles differs.
-func diffTiles(l *Layout, before, now *Tiles) ([]bool, error) {
+// diffTiles says of each source of a layout whether any of its tiles differs, and of which that is unknown because it
+// carries no digests in one of the two; unknown is nil where all do.
+func diffTiles(l *Layout, before, now *Tiles) (differs, unknown []bool, err error) {
 	if n := l.NTiles(); len(before.Digests) != n || len(now.Digests) != n {
-		return nil, fmt.Errorf("%d and %d tile digests, the layout has %d tiles: %w", len(before.Digests), len(now.Digests), n, ErrContradiction)
+		return nil, nil, fmt.Errorf("%d and %d tile digests, the layout has %d tiles: %w", len(before.Digests), len(now.Digests), n, ErrContradiction)
 	}
-	differs := make([]bool, len(l.Names))
+	differs = make([]bool, len(l.Names))
+	if len(before.Bare)+len(now.Bare) > 0 {
+		unknown = make([]bool, len(l.Names))
+		for i := range unknown {
+			unknown[i] = !before.Carries(uint32(i)) || !now.Carries(uint32(i))
+		}
+	}
 	at := 0 // first tile of the shard
 	l.eachShard(func(shard int, box []int64) {
 		n := l.shardTiles(int(l.Source[shard]), box)
-		if !slices.Equal(before.Digests[at:at+n], now.Digests[at:at+n]) {
-			differs[l.Source[shard]] = true
+		source := l.Source[shard]
+		if (unknown == nil || !unknown[source]) && !slices.Equal(before.Digests[at:at+n], now.Digests[at:at+n]) {
+			differs[source] = true
 		}
 		at += n
 	})
-	return differs, nil
+	return differs, unknown, nil
 }
 
 // Ref names the assembled version exactly. A receiver notes it when it installs the version.
@@ -156,15 +167,15 @@ func (e *BaseError) Error() string {
 func (e *BaseError) Is(target error) bool { return target == ErrBase }
 
 // Since lists the sources whose tile digests differ from another version's, in any rank,
-// sorted. False when digests can't tell: a rank has none, or another layout than then.
+// sorted. False when digests can't tell: a rank has none, or not of all sources, or another layout than then.
 func (v *Version) Since(other *Version) (names []string, ok bool) {
 	if len(v.Ranks) != len(other.Ranks) {
 		return nil, false
 	}
 	names = []string{}
 	for i := range v.Ranks {
-		differs, ok := v.Ranks[i].since(&other.Ranks[i])
-		if !ok {
+		differs, unknown, ok := v.Ranks[i].since(&other.Ranks[i])
+		if !ok || unknown != nil {
 			return nil, false
 		}
 		for s, d := range differs {
@@ -177,17 +188,17 @@ func (v *Version) Since(other *Version) (names []string, ok bool) {
 	return slices.Compact(names), true
 }
 
-func (r *RankVersion) since(o *RankVersion) (differs []bool, ok bool) {
+func (r *RankVersion) since(o *RankVersion) (differs, unknown []bool, ok bool) {
 	if r.Digests.Layout != o.Digests.Layout || r.Tiles == nil || o.Tiles == nil {
-		return nil, false
+		return nil, nil, false
 	}
-	differs, err := diffTiles(r.Layout, o.Tiles, r.Tiles)
-	return differs, err == nil
+	differs, unknown, err := diffTiles(r.Layout, o.Tiles, r.Tiles)
+	return differs, unknown, err == nil
 }
 
 // CheckUnchanged proves from the digests that a partial version changes nothing but what
-// it says, against its base as it was assembled. Ranks that have no digests, or another
-// layout than in the base, can't be compared and pass. ErrContradiction names the rank
+// it says, against its base as it was assembled. Ranks and sources that have no digests, or
+// another layout than in the base, can't be compared and pass. ErrContradiction names the rank
 // and a source; then the version must not be staged as a difference.
 func (v *Version) CheckUnchanged(base *Version) error {
 	if err := v.StagesOn(base.Ref()); err != nil {
@@ -195,7 +206,7 @@ func (v *Version) CheckUnchanged(base *Version) error {
 	}
 	for rank := range min(len(v.Ranks), len(base.Ranks)) {
 		r := &v.Ranks[rank]
-		differs, ok := r.since(&base.Ranks[rank])
+		differs, _, ok := r.since(&base.Ranks[rank])
 		if !ok || !v.Partial() {
 			continue
 		}

@@ -153,6 +153,7 @@ func TestPartialVersionsAreRefused(t *testing.T) {
 		"no digests of its own": {func(_ int, p *messages.Publication) {
 			p.Base, p.BaseTiles, p.Tiles = &r.base, p.Tiles, nil
 		}, nil, "to compare"},
+		"a bare source that the layout doesn't have": {func(_ int, p *messages.Publication) { p.Tiles.Bare = []uint32{3} }, messages.ErrContradiction, "source 3 of 3"},
 		"too few digests": {func(_ int, p *messages.Publication) { p.Tiles.Digests = p.Tiles.Digests[:1] }, messages.ErrContradiction, "2 tiles"},
 	} {
 		version++
@@ -160,6 +161,44 @@ func TestPartialVersionsAreRefused(t *testing.T) {
 		if err == nil || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// Of a source without digests nobody can say that it did not change: it counts as changed where the digests are to tell,
+// and a publisher that names its changes is believed about it.
+func TestBareSourcesAndTheirChanges(t *testing.T) {
+	t.Parallel()
+	r := startTrained(t)
+	whole, err := r.Assemble(natstest.Context(t, 10*time.Second), r.base.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := r.commit(t, 2, func(rank int, p *messages.Publication) {
+		p.Base = &r.base
+		p.Tiles.Bare = []uint32{1} // head.weight
+		if rank == 0 {
+			p.Changed = []string{"embed.weight"}
+			return
+		}
+		p.BaseTiles = publication(r.base.Key, rank, 2).Tiles
+		p.BaseTiles.Bare = p.Tiles.Bare
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank, want := range [][]string{{"embed.weight"}, {"embed.weight", "head.weight"}} {
+		if got := v.Ranks[rank].Changed(); !slices.Equal(got, want) {
+			t.Errorf("rank %d changed %q, want %q", rank, got, want)
+		}
+		if tl := v.Ranks[rank].Tiles; !tl.Carries(0) || tl.Carries(1) {
+			t.Errorf("rank %d: bare are %v", rank, tl.Bare)
+		}
+	}
+	if err := v.CheckUnchanged(whole); err != nil {
+		t.Errorf("what can't be compared: %v", err)
+	}
+	if names, ok := v.Since(whole); ok {
+		t.Errorf("what changed can't be told by digests, and is: %q", names)
 	}
 }
 

@@ -91,6 +91,9 @@ func (c *Control) appendTiles(chunks []chunk, p *Publication, t *Table) ([]chunk
 	if p.Tiles == nil {
 		return chunks, nil
 	}
+	if err := p.Tiles.checkBare(p.Layout); err != nil {
+		return nil, err
+	}
 	tiles, err := EncodeTiles(p.Tiles)
 	if err != nil {
 		return nil, err

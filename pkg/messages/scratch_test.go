@@ -1,8 +1,11 @@
 package messages
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -45,6 +48,42 @@ func TestLayoutsKeepNothingOfTheirPayload(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// What carries no digests is a matter of version 2: a reader of version 1 never meets it, and one that meets version 1
+// does not look for it.
+func TestBareSourcesTravelByTheirOwnSchema(t *testing.T) {
+	t.Parallel()
+	all, err := EncodeTiles(&Tiles{Digests: []uint64{1, 2}})
+	if err != nil || !bytes.Contains(all, []byte("drydock.tiles.v1")) || bytes.Contains(all, []byte("bare")) {
+		t.Fatalf("all digests: %q, %v", all, err)
+	}
+	some, err := EncodeTiles(&Tiles{Digests: []uint64{1, 0}, Bare: []uint32{3, 70000}})
+	if err != nil || !bytes.Contains(some, []byte("drydock.tiles.v2")) {
+		t.Fatalf("some digests: %q, %v", some, err)
+	}
+	got, err := DecodeTiles(some)
+	if err != nil || !slices.Equal(got.Bare, []uint32{3, 70000}) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for source, carries := range map[uint32]bool{0: true, 3: false, 4: true, 70000: false, 70001: true} {
+		if got.Carries(source) != carries {
+			t.Errorf("source %d carries digests: %v", source, !carries)
+		}
+	}
+	old := bytes.Replace(some, []byte("tiles.v2"), []byte("tiles.v1"), 1)
+	if got, err := DecodeTiles(old); err != nil || got.Bare != nil {
+		t.Errorf("version 1 has no such key: %+v, %v", got, err)
+	}
+	next := bytes.Replace(some, []byte("tiles.v2"), []byte("tiles.v3"), 1)
+	if _, err := DecodeTiles(next); !errors.Is(err, ErrSchema) {
+		t.Errorf("version 3: %v", err)
+	}
+	for name, bare := range map[string][]uint32{"twice": {3, 3}, "backwards": {4, 3}} {
+		if _, err := EncodeTiles(&Tiles{Bare: bare}); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func TestBindRefusesOtherTypes(t *testing.T) {

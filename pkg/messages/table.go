@@ -1,5 +1,10 @@
 package messages
 
+import (
+	"fmt"
+	"slices"
+)
+
 // Endpoint says how to reach the memory of one rank. It changes whenever the
 // process restarts.
 type Endpoint struct {
@@ -28,6 +33,25 @@ type Access struct {
 // each tile, all tiles of all shards of the layout in shard order.
 type Tiles struct {
 	Digests []uint64
+
+	// Bare are the sources of the layout that carry no digests, by index, ascending: memory that is
+	// read in place, of which its trainer digests only a part. Their tiles have their places in
+	// Digests, as zeros, so that no index depends on who digests what. Nil: all sources carry them.
+	Bare []uint32
+}
+
+// Carries says whether a source has digests. What has none can't be verified by its readers.
+func (t *Tiles) Carries(source uint32) bool {
+	_, bare := slices.BinarySearch(t.Bare, source)
+	return !bare
+}
+
+// checkBare refuses sources that a layout doesn't have.
+func (t *Tiles) checkBare(l *Layout) error {
+	if n := len(t.Bare); n > 0 && int(t.Bare[n-1]) >= len(l.Names) {
+		return fmt.Errorf("source %d of %d is said to carry no digests: %w", t.Bare[n-1], len(l.Names), ErrContradiction)
+	}
+	return nil
 }
 
 // Blob refers to a payload that is stored beside the table, or rides in it.

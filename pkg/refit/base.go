@@ -169,9 +169,13 @@ func (d *difference) unchanged(source int) iter.Seq2[[]int64, []int64] {
 }
 
 // equalTiles yields the tiles of one shard that have the same digest in both versions; the shard in one piece if all have.
+// Shards without digests have no tile that is known to be equal.
 func (d *difference) equalTiles(rank, shard int, yield func(lo, hi []int64) bool) bool {
 	row := &d.now.index[rank][shard]
 	now, before := d.now.of(rank, shard), d.before.of(rank, shard)
+	if now == nil || before == nil {
+		return true // no digests of this source, then or now: it may have changed
+	}
 	lo, hi := corners(row.Box)
 	if slices.Equal(now, before) {
 		return yield(lo, hi)

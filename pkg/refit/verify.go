@@ -58,10 +58,11 @@ type digests struct {
 	version *messages.Version
 }
 
-// of is the digests of one shard, nil where the rank publishes none.
+// of is the digests of one shard, nil where the rank publishes none of its source: then nothing of it can be verified, and
+// it counts as bytes that were not.
 func (d *digests) of(rank, shard int) []uint64 {
 	sums, rows := d.version.Ranks[rank].Tiles, d.index[rank]
-	if sums == nil || rows == nil {
+	if sums == nil || rows == nil || !sums.Carries(rows[shard].Source) {
 		return nil
 	}
 	end := len(sums.Digests)

@@ -12,19 +12,26 @@ import (
 // publishWith publishes and commits version 1 of a world of one rank with other digests than its own.
 func (w *world) publishWith(change func([]uint64) []uint64) messages.Key {
 	w.t.Helper()
-	p, key := w.ranks[0], w.ranks[0].Key(1)
-	mem, err := p.Memory(w.ctx, 1)
+	return w.publishTiles(1, only(1), func(s *messages.Tiles) { s.Digests = change(s.Digests) })
+}
+
+// publishTiles is publishMix of a world of one rank, with other tiles than its own.
+func (w *world) publishTiles(version uint64, m mix, change func(*messages.Tiles)) messages.Key {
+	w.t.Helper()
+	p, key := w.ranks[0], w.ranks[0].Key(version)
+	mem, err := p.Memory(w.ctx, version)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	fill(mem.Bytes(), p.cfg.Layout, 1)
-	sums, err := p.digest(w.ctx, 1)
+	fillMix(mem.Bytes(), p.cfg.Layout, m)
+	slot := p.slotOf(version)
+	sums, err := p.digest(w.ctx, slot)
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	change(sums)
 	err = w.control.Publish(w.ctx, messages.Publication{
-		Key: key, Rank: 0, World: 1, Regions: []uint32{p.regions[1].ID()}, Layout: p.cfg.Layout, Endpoint: p.endpoint,
-		Tiles: &messages.Tiles{Digests: change(sums.Digests)},
+		Key: key, Rank: 0, World: 1, Regions: []uint32{p.regions[slot].ID()}, Layout: p.cfg.Layout, Endpoint: p.endpoint, Tiles: sums,
 	})
 	if err == nil {
 		_, err = w.control.Commit(w.ctx, key, 1)
@@ -53,6 +60,39 @@ func TestDigestsThatDoNotFitTheLayoutAreRefused(t *testing.T) {
 			w.servesNothing(r)
 		})
 	}
+}
+
+// TestSourcesWithoutDigestsCountAsUnverified: memory that is read in place may carry digests of a part of its sources. Of
+// the others every byte counts as read and not verified, and none is ever taken to be what it was before.
+func TestSourcesWithoutDigestsCountAsUnverified(t *testing.T) {
+	t.Parallel()
+	const down = 32 * 64 * 2 // bytes of model[1]
+	w := newWorld(t, worldOptions{ranks: 1})
+	rows, _ := tileTable(w.ranks[0].cfg.Layout).Shards()
+	bare := func(s *messages.Tiles) {
+		s.Bare = []uint32{1}
+		clear(s.Digests[rows[1].First:rows[2].First])
+	}
+	r := w.receiver(nil)
+	stats := w.refit(r, w.publishTiles(1, only(1), bare))
+	w.serves(r, 1)
+	if stats.Brought-stats.Verified != down {
+		t.Errorf("%d of %d bytes verified, all but %d expected", stats.Verified, stats.Brought, down)
+	}
+	// The zeros are equal in both versions, the bytes are not.
+	stats = w.refit(r, w.publishTiles(2, only(2, "down"), bare))
+	w.servesMix(r, only(2, "down"))
+	if stats.Wire != down || stats.Verified != 0 {
+		t.Errorf("read %d bytes, %d of them verified; want the %d that may have changed", stats.Wire, stats.Verified, down)
+	}
+
+	strict := newWorld(t, worldOptions{ranks: 1})
+	r = strict.receiver(func(c *ReceiverConfig) { c.VerifyFloor = 1 })
+	strict.fails(r, strict.publishTiles(1, only(1), bare), Unverified)
+	strict.servesNothing(r)
+	all := func(*messages.Tiles) {}
+	strict.refit(r, strict.publishTiles(2, only(1), all))
+	strict.servesMix(r, only(1))
 }
 
 // replicated makes digests of one box [0, 8) that several ranks hold; a rank may cut it otherwise or publish nothing.
