@@ -33,6 +33,9 @@ type Entry struct {
 	Region uint32  `json:"region,omitempty"`
 	Offset int64   `json:"offset,omitempty"` // bytes from the region's base
 	Stride []int64 `json:"stride,omitempty"` // elements per dimension; none: row-major packed
+
+	// With digests: the trainer makes none of this tensor, so readers can't verify it. The same in all its entries.
+	Undigested bool `json:"undigested,omitempty"`
 }
 
 // Group ties tensors together.
@@ -83,7 +86,7 @@ type AttachAnswer struct {
 	Places     [][]Block `json:"places,omitempty"` // for each entry its blocks
 	Layout     string    `json:"layout"`           // digest of the layout
 	Grids      [][]int64 `json:"grids,omitempty"`  // with digests: the extent of a tile in each dimension, for each entry
-	Tiles      int       `json:"tiles,omitempty"`  // with digests: how many
+	Tiles      int       `json:"tiles,omitempty"`  // with digests: how many tiles the digested entries have together
 }
 
 // VersionRequest is about one version of one session's arena. Not all fields matter to all calls.
@@ -94,8 +97,24 @@ type VersionRequest struct {
 	Slot        int    `json:"slot,omitempty"`
 	Run         uint64 `json:"run,omitempty"` // if given, the run that the client believes to be in
 	Traceparent string `json:"traceparent,omitempty"`
-	Digests     []byte `json:"digests,omitempty"` // in place only: xxh3-64 of each tile, little-endian, base64 in JSON
+	Digests     []byte `json:"digests,omitempty"` // in place only: xxh3-64 of each tile of digested entries, little-endian, base64 in JSON
 	WaitMS      int64  `json:"wait_ms,omitempty"` // longest wait for an end of what was asked; at most a minute
+
+	// Of a publish: that all but some tensors are what they were in an earlier version of the run. The slot holds
+	// everything all the same, for readers that serve another version.
+	Base    *uint64  `json:"base,omitempty"`
+	Changed []string `json:"changed,omitempty"` // with base: names of this rank's tensors; none: nothing of it changed
+}
+
+// check refuses what contradicts itself.
+func (r *VersionRequest) check() error {
+	switch {
+	case r.Base == nil && len(r.Changed) > 0:
+		return refuse(BadRequest, "%d changed tensors, and no base that they changed since", len(r.Changed))
+	case r.Base != nil && *r.Base >= r.Version:
+		return refuse(BadRequest, "version %d can't stand on version %d: a base is older", r.Version, *r.Base)
+	}
+	return nil
 }
 
 // wait is the bounded wait of a request.
@@ -126,6 +145,8 @@ type VersionAnswer struct {
 	Slots   []Slot `json:"slots,omitempty"` // while it waits
 	Error   *Error `json:"error,omitempty"` // why it failed
 	Seconds Took   `json:"seconds"`
+
+	Base *uint64 `json:"base,omitempty"` // of a version that is committed as a difference; none: it is whole
 }
 
 // Took is how long the parts of a publication took, in seconds.

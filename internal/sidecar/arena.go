@@ -51,6 +51,8 @@ type version struct {
 	err     *Error
 	task    *task // under way; nil: none
 	took    Took
+	ref     *messages.Ref // once it is committed
+	base    *uint64       // that it was committed upon; nil: it is whole
 }
 
 // task is one piece of the worker's work.
@@ -58,8 +60,10 @@ type task struct {
 	kind    State // what is being done: Waiting, Publishing, Draining; "" ends the arena
 	of      *version
 	parent  trace.SpanContext // the trainer's own trace
-	digests []uint64
-	done    chan struct{} // closed when it is done
+	digests *messages.Tiles   // that the trainer made; nil: none, or they are the engine's to make
+	base    *uint64           // version that this one is a difference from; nil: none
+	changed []string          // with base
+	done    chan struct{}     // closed when it is done
 }
 
 // Bounds of what an arena remembers and queues. A trainer has one version under way, and some that drain.
@@ -255,10 +259,14 @@ func (a *arena) await(ctx context.Context, v *version, wait time.Duration) {
 	}
 }
 
+func (v *version) answer() VersionAnswer {
+	return VersionAnswer{Version: v.number, State: v.state, Slot: v.slot, Error: v.err, Seconds: v.took, Base: v.base}
+}
+
 // look describes a version; while it waits for others, with what each slot holds and who reads it.
 func (a *arena) look(ctx context.Context, v *version) VersionAnswer {
 	a.mu.Lock()
-	out := VersionAnswer{Version: v.number, State: v.state, Slot: v.slot, Error: v.err, Seconds: v.took}
+	out := v.answer()
 	e := a.engine
 	a.mu.Unlock()
 	if e == nil {
@@ -318,7 +326,7 @@ func (a *arena) status(ctx context.Context) ArenaStatus {
 		out.Trainer.Gone = &gone
 	}
 	for _, v := range a.known() {
-		out.Versions = append(out.Versions, VersionAnswer{Version: v.number, State: v.state, Slot: v.slot, Error: v.err, Seconds: v.took})
+		out.Versions = append(out.Versions, v.answer())
 	}
 	e := a.engine
 	a.mu.Unlock()

@@ -167,7 +167,7 @@ func (s *Sidecar) describeExternal(a *arena, req *AttachRequest) error {
 	a.open = s.inPlaceOf(a, endpoint)
 	a.answer = AttachAnswer{Rank: a.rank, Generation: s.cfg.Now().UnixMilli(), Nbytes: l.Nbytes(), Layout: a.geometry.digest}
 	if l.Grid != nil {
-		a.answer.Tiles = tileCount(l)
+		a.answer.Tiles = a.geometry.tiles()
 		for _, source := range a.geometry.source {
 			first := uint32(0)
 			if source > 0 {

@@ -16,12 +16,19 @@ type engine interface {
 	// claim waits until memory is free for a version; slot -1 leaves the choice to the engine.
 	claim(ctx context.Context, version uint64, slot int) (int, error)
 	// publish publishes what lies in the version's memory and waits for the commit.
-	publish(ctx context.Context, version uint64, digests []uint64) error
+	publish(ctx context.Context, version uint64, c content) (*messages.Manifest, error)
 	// retire withdraws a version and waits until nobody reads it.
 	retire(ctx context.Context, version uint64) error
 	run() messages.RunRecord
 	slots() []messages.Slot
 	close() error
+}
+
+// content is what a version says of its bytes.
+type content struct {
+	digests *messages.Tiles // that the trainer made
+	base    *messages.Ref   // what the version is a difference from; nil: it is whole
+	changed []string        // with base: names of sources
 }
 
 // snapshots is an engine whose versions lie in slots, as refit.Publisher has them.
@@ -48,9 +55,8 @@ func (s *snapshots) claim(ctx context.Context, version uint64, slot int) (int, e
 	return slot, err
 }
 
-func (s *snapshots) publish(ctx context.Context, version uint64, _ []uint64) error {
-	_, err := s.publisher.Publish(ctx, version)
-	return err
+func (s *snapshots) publish(ctx context.Context, version uint64, c content) (*messages.Manifest, error) {
+	return s.publisher.PublishChange(ctx, version, refit.Change{Base: c.base, Sources: c.changed})
 }
 
 // control is what the sidecar needs of the control plane besides refit.Publisher.

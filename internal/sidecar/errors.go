@@ -34,7 +34,7 @@ const (
 	Held            Code = "held"                // receivers read what must be free; wait, or ask again
 	ControlDown     Code = "control_unavailable" // the message servers don't answer; ask again
 	Denied          Code = "permission_denied"   // the message servers refuse this user
-	DigestsPartial  Code = "digests_partial"     // digests of some tiles only: all or none can be published
+	DigestsPartial  Code = "digests_partial"     // not as many digests as the tiles of what is digested
 	Unsupported     Code = "unsupported_version" // no such path or API version
 	Internal        Code = "internal"            // anything else; the log has more
 )

@@ -62,30 +62,55 @@ func (e *Endpoint) check() error {
 	return nil
 }
 
-// digestsOf reads what a publish brings. The wire knows digests of all tiles or of none.
-func digestsOf(l *messages.Layout, b []byte) ([]uint64, error) {
-	want := tileCount(l)
-	if l.Grid == nil && len(b) == 0 {
+// digests reads what a publish brings: the digests of all tiles of the entries that carry some, in their order. Those of
+// other names of a tensor are the tensor's own; those that nobody makes stay zero, and are named.
+func (g *geometry) digests(b []byte) (*messages.Tiles, error) {
+	want := g.tiles()
+	if g.layout.Grid == nil && len(b) == 0 {
 		return nil, nil
 	}
 	if len(b) != 8*want {
-		return nil, refuse(DigestsPartial, "%d bytes of digests, the layout has %d tiles of 8 bytes each: all or none can be published", len(b), want)
+		return nil, refuse(DigestsPartial, "%d bytes of digests, the entries that carry digests have %d tiles of 8 bytes each", len(b), want)
 	}
-	out := make([]uint64, want)
-	for i := range out {
-		out[i] = binary.LittleEndian.Uint64(b[8*i:])
+	rows, n := g.rows()
+	out := &messages.Tiles{Digests: make([]uint64, n), Bare: g.bare}
+	for k := range rows {
+		mine := out.Digests[rows[k].First:][:tiles.Count(rows[k].Grid, rows[k].Box)]
+		switch {
+		case !out.Carries(rows[k].Source):
+		case k >= len(g.source):
+			copy(mine, out.Digests[rows[g.like[k-len(g.source)]].First:])
+		default:
+			for i := range mine {
+				mine[i] = binary.LittleEndian.Uint64(b)
+				b = b[8:]
+			}
+		}
 	}
 	return out, nil
 }
 
-// tileCount is how many tiles the shards of a layout have.
-func tileCount(l *messages.Layout) int {
-	if l.Grid == nil {
+// tiles is how many tiles the entries that carry digests have together.
+func (g *geometry) tiles() int {
+	if g.layout.Grid == nil {
 		return 0
 	}
-	t := tiles.Table{ShapeEnd: l.ShapeEnd, Grid: l.Grid, Source: l.Source, Offset: l.Offset, Box: l.Box, Stride: l.Stride}
-	_, n := t.Shards()
+	rows, _ := g.rows()
+	carries := messages.Tiles{Bare: g.bare}
+	n := 0
+	for k := range g.source {
+		if carries.Carries(rows[k].Source) {
+			n += tiles.Count(rows[k].Grid, rows[k].Box)
+		}
+	}
 	return n
+}
+
+// rows are the tiles of each shard: those of the entries, in their order, and then those of other names.
+func (g *geometry) rows() ([]tiles.Shard, int) {
+	l := g.layout
+	t := tiles.Table{ShapeEnd: l.ShapeEnd, Grid: l.Grid, Source: l.Source, Offset: l.Offset, Box: l.Box, Stride: l.Stride}
+	return t.Shards()
 }
 
 func (p *inPlace) run() messages.RunRecord { return p.record }
@@ -118,26 +143,26 @@ func (p *inPlace) claim(ctx context.Context, version uint64, _ int) (int, error)
 	return 0, nil
 }
 
-func (p *inPlace) publish(ctx context.Context, version uint64, digests []uint64) error {
+func (p *inPlace) publish(ctx context.Context, version uint64, c content) (*messages.Manifest, error) {
 	key := p.key(version)
 	p.set(ctx, messages.Slot{Key: key, State: "published"})
-	pub := messages.Publication{Key: key, Rank: p.rank, World: p.record.World, Layout: p.layout, Endpoint: p.endpoint}
-	if digests != nil {
-		pub.Tiles = &messages.Tiles{Digests: digests}
+	pub := messages.Publication{
+		Key: key, Rank: p.rank, World: p.record.World, Layout: p.layout, Endpoint: p.endpoint, Tiles: c.digests, Base: c.base, Changed: c.changed,
 	}
 	if err := p.control.Publish(ctx, pub); err != nil {
-		return fmt.Errorf("publish run %d version %d of rank %d: %w", key.Run, version, p.rank, err)
+		return nil, fmt.Errorf("publish run %d version %d of rank %d: %w", key.Run, version, p.rank, err)
 	}
 	bounded, cancel := context.WithTimeout(ctx, p.commit)
 	defer cancel()
-	if _, err := p.control.Commit(bounded, key, p.record.World); err != nil {
+	m, err := p.control.Commit(bounded, key, p.record.World)
+	if err != nil {
 		if bounded.Err() != nil && ctx.Err() == nil {
 			err = errors.Join(err, p.control.Abandon(ctx, key, fmt.Sprintf("rank %d waited %v", p.rank, p.commit)))
 		}
-		return fmt.Errorf("commit run %d version %d: %w", key.Run, version, err)
+		return nil, fmt.Errorf("commit run %d version %d: %w", key.Run, version, err)
 	}
 	p.set(ctx, messages.Slot{Key: key, State: "committed"})
-	return nil
+	return m, nil
 }
 
 func (p *inPlace) retire(ctx context.Context, version uint64) error {

@@ -3,6 +3,7 @@ package sidecar
 import (
 	"encoding/binary"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -60,6 +61,52 @@ func TestVersionsInPlace(t *testing.T) {
 	inPlaceWaits(t, w, key, ask)
 }
 
+// TestATableSaysWhichTensorsCarryDigests has a trainer digest one of its two tensors, which has a second name.
+func TestATableSaysWhichTensorsCarryDigests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	all, req := external("s", true), external("s", true)
+	req.Entries[0].Undigested = true
+	req.Groups = []Group{{Kind: "alias", Members: []string{"norm", "scale"}}, {Kind: "alias", Members: []string{"up", "head"}}}
+	both, err := describe(0, &all, &w.sidecar.cfg.Tiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a AttachAnswer
+	w.asks("PUT", "/v1/external/0", req, &a)
+	if a.Tiles != 1 || both.tiles() <= a.Tiles { // norm is one tile
+		t.Fatalf("%d tiles of %d are to be digested", a.Tiles, both.tiles())
+	}
+	ask := VersionRequest{Session: "s", Generation: a.Generation, Version: 1, WaitMS: patience.Milliseconds()}
+	var v VersionAnswer
+	w.asks("POST", externalPath("begin"), ask, &v)
+	ask.Digests = make([]byte, 8*both.tiles())
+	if code := w.ask("POST", externalPath("publish"), ask, nil); code != DigestsPartial {
+		t.Errorf("digests of what is not digested: %q", code)
+	}
+	ask.Digests = binary.LittleEndian.AppendUint64(nil, 77)
+	w.asks("POST", externalPath("publish"), ask, &v)
+	version, err := w.control.Assemble(w.ctx, w.committed(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rank := version.Ranks[0]
+	for source, name := range rank.Layout.Names {
+		if carries := name == "norm" || name == "scale"; rank.Tiles.Carries(uint32(source)) != carries {
+			t.Errorf("%s carries digests: %v", name, !carries)
+		}
+	}
+	var made []uint64 // by the trainer, and again for the other name
+	for _, d := range rank.Tiles.Digests {
+		if d != 0 {
+			made = append(made, d)
+		}
+	}
+	if !slices.Equal(made, []uint64{77, 77}) {
+		t.Errorf("digests %v of sources %q, bare are %v", rank.Tiles.Digests, rank.Layout.Names, rank.Tiles.Bare)
+	}
+}
+
 // inPlaceWaits has the next version begin only when nobody reads the one that lies there.
 func inPlaceWaits(t *testing.T, w *world, key messages.Key, ask func(uint64, []byte) VersionRequest) {
 	t.Helper()
@@ -87,14 +134,20 @@ func TestExternalRefusals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	for name, change := range map[string]func(*AttachRequest){
-		"no endpoint":    func(r *AttachRequest) { r.Endpoint = nil },
-		"no metadata":    func(r *AttachRequest) { r.Endpoint.Metadata = nil },
-		"no regions":     func(r *AttachRequest) { r.Endpoint.Regions = nil },
-		"empty region":   func(r *AttachRequest) { r.Endpoint.Regions[0].Nbytes = 0 },
-		"wraps around":   func(r *AttachRequest) { r.Endpoint.Regions[0].Base = ^uint64(0) },
-		"no such region": func(r *AttachRequest) { r.Entries[1].Region = 2 },
-		"beyond":         func(r *AttachRequest) { r.Entries[0].Offset = 8000 },
-		"stride":         func(r *AttachRequest) { r.Entries[0].Stride = []int64{1} },
+		"no endpoint":         func(r *AttachRequest) { r.Endpoint = nil },
+		"no metadata":         func(r *AttachRequest) { r.Endpoint.Metadata = nil },
+		"no regions":          func(r *AttachRequest) { r.Endpoint.Regions = nil },
+		"empty region":        func(r *AttachRequest) { r.Endpoint.Regions[0].Nbytes = 0 },
+		"wraps around":        func(r *AttachRequest) { r.Endpoint.Regions[0].Base = ^uint64(0) },
+		"no such region":      func(r *AttachRequest) { r.Entries[1].Region = 2 },
+		"beyond":              func(r *AttachRequest) { r.Entries[0].Offset = 8000 },
+		"stride":              func(r *AttachRequest) { r.Entries[0].Stride = []int64{1} },
+		"nothing is digested": func(r *AttachRequest) { r.Entries[0].Undigested = true },
+		"digested and not": func(r *AttachRequest) {
+			r.Digests = true
+			r.Entries = append(r.Entries, r.Entries[1])
+			r.Entries[1].Undigested = true
+		},
 	} {
 		r := external("s", false)
 		change(&r)

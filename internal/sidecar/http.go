@@ -147,7 +147,13 @@ func (s *Sidecar) drain(a *arena, r *VersionRequest) (*version, error) {
 func (s *Sidecar) await(a *arena, r *VersionRequest) (*version, error) { return a.find(r.Version) }
 
 func (s *Sidecar) publish(a *arena, r *VersionRequest) (*version, error) {
-	t := &task{}
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	if err := a.geometry.has(r.Changed); err != nil {
+		return nil, err
+	}
+	t := &task{base: r.Base, changed: r.Changed}
 	if r.Traceparent != "" {
 		carrier := propagation.MapCarrier{"traceparent": r.Traceparent}
 		t.parent = trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
@@ -157,7 +163,7 @@ func (s *Sidecar) publish(a *arena, r *VersionRequest) (*version, error) {
 	}
 	if a.external {
 		var err error
-		if t.digests, err = digestsOf(a.geometry.layout, r.Digests); err != nil {
+		if t.digests, err = a.geometry.digests(r.Digests); err != nil {
 			return nil, err
 		}
 	} else if len(r.Digests) > 0 {

@@ -3,7 +3,9 @@ package sidecar
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 
@@ -21,7 +23,26 @@ type geometry struct {
 	layout *messages.Layout
 	places [][]Block // by entry
 	source []uint32  // of each entry
+	like   []int     // of each shard beyond those of the entries, which another name brought: the shard that it shares
+	bare   []uint32  // sources of which the trainer makes no digests, ascending
 	digest string    // of the encoded layout, in hex
+}
+
+// has refuses names that are none of the layout's.
+func (g *geometry) has(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	known := make(map[string]bool, len(g.layout.Names))
+	for _, name := range g.layout.Names {
+		known[name] = true
+	}
+	for _, name := range names {
+		if !known[name] {
+			return refuse(BadRequest, "changed tensor %q is none of rank %d's", name, g.layout.Rank)
+		}
+	}
+	return nil
 }
 
 // builder collects a layout's columns.
@@ -29,6 +50,8 @@ type builder struct {
 	layout  *messages.Layout
 	sources map[string]uint32
 	end     int64 // bytes of the region that are given away
+	like    []int // see geometry
+	bare    map[uint32]bool
 }
 
 // lay finds a place for every entry in one region, and then cuts entries in the blocks that o asks for, each entry where
@@ -51,7 +74,7 @@ func lay(rank int, req *AttachRequest, o served.Options, most int64) (*geometry,
 		return nil, refuse(NoMemory, "a slot of rank %d needs %d bytes, this host has %d for it", rank, b.end, most)
 	}
 	b.layout.Regions = []int64{max(pageBytes, b.end)} // a mapping can't be empty
-	if err := check(b.layout); err != nil {
+	if err := errors.Join(check(b.layout), b.digested(req)); err != nil {
 		return nil, err
 	}
 	cut, err := served.New(b.layout, o)
@@ -129,6 +152,9 @@ func describe(rank int, req *AttachRequest, o *tiles.Options) (*geometry, error)
 		b.layout.Stride = append(b.layout.Stride, strides(e)...)
 		g.source = append(g.source, source)
 	}
+	if err := b.digested(req); err != nil {
+		return nil, err
+	}
 	if o != nil {
 		l := b.layout
 		for i, name := range l.Names {
@@ -136,6 +162,25 @@ func describe(rank int, req *AttachRequest, o *tiles.Options) (*geometry, error)
 		}
 	}
 	return g, b.finish(g, req.Groups)
+}
+
+// digested notes of which tensors the trainer makes no digests.
+func (b *builder) digested(req *AttachRequest) error {
+	said := map[string]bool{}
+	for i := range req.Entries {
+		e := &req.Entries[i]
+		if before, ok := said[e.Name]; ok && before != e.Undigested {
+			return refuse(BadRequest, "entries of %q differ in whether they are digested", e.Name)
+		}
+		if e.Undigested && (!req.Digests || req.Endpoint == nil) {
+			return refuse(BadRequest, "entry %q is said not to be digested, where nothing is", e.Name)
+		}
+		said[e.Name] = e.Undigested
+		if e.Undigested {
+			b.bare[b.sources[e.Name]] = true
+		}
+	}
+	return nil
 }
 
 // strides are an entry's, or those of packed rows.
@@ -153,7 +198,7 @@ func strides(e *Entry) []int64 {
 }
 
 func newBuilder(rank int) *builder {
-	return &builder{layout: &messages.Layout{Rank: rank}, sources: map[string]uint32{}}
+	return &builder{layout: &messages.Layout{Rank: rank}, sources: map[string]uint32{}, bare: map[uint32]bool{}}
 }
 
 // source is the number of an entry's tensor, which is made at its first entry and must be the same at all others.
@@ -239,6 +284,7 @@ func (b *builder) finish(g *geometry, groups []Group) error {
 	if len(b.layout.Names) == 0 {
 		b.layout.Grid = nil
 	}
+	g.like, g.bare = b.like, slices.Sorted(maps.Keys(b.bare))
 	encoded, err := messages.EncodeLayout(b.layout)
 	if err != nil {
 		return fmt.Errorf("describe rank %d: %w", b.layout.Rank, err)
@@ -273,6 +319,10 @@ func (b *builder) alias(members []string) {
 			l.Grid = append(slices.Clone(l.Grid), l.Grid[first:first+n]...)
 		}
 		source := b.add(name, l.DTypes[lead], slices.Clone(l.Shape(int(lead))))
+		if b.bare[lead] {
+			b.bare[source] = true
+		}
+		b.like = append(b.like, rows...)
 		for i, row := range rows {
 			l.Source, l.Region, l.Offset = append(l.Source, source), append(l.Region, l.Region[row]), append(l.Offset, l.Offset[row])
 			l.Box = append(l.Box, l.Box[2*dims[i]:2*(dims[i]+n)]...)

@@ -3,6 +3,7 @@ package sidecar
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -86,15 +87,75 @@ func (a *arena) perform(ctx, joining context.Context, t *task) error {
 		if err := a.publishable(v); err != nil {
 			return err
 		}
-		err = e.publish(ctx, v.number, t.digests)
-		if errors.Is(err, messages.ErrConflict) {
-			err = endConflicting(ctx, a.control, a.key(v.number), a.rank, err)
-		}
-		a.note(func() { v.took.Publish = time.Since(began).Seconds() })
-		return err
+		return a.publishTask(ctx, e, t, began)
 	default:
 		return e.retire(ctx, v.number)
 	}
+}
+
+func (a *arena) publishTask(ctx context.Context, e engine, t *task, began time.Time) error {
+	v := t.of
+	c, err := a.changes(ctx, e, t)
+	if err != nil {
+		return err
+	}
+	m, err := e.publish(ctx, v.number, c)
+	if errors.Is(err, messages.ErrConflict) {
+		err = endConflicting(ctx, a.control, a.key(v.number), a.rank, err)
+	}
+	a.note(func() {
+		v.took.Publish = time.Since(began).Seconds()
+		if err == nil && m != nil {
+			ref := m.Ref()
+			v.ref = &ref
+			if v.base = nil; m.Base != nil {
+				v.base = &m.Base.Key.Version
+			}
+		}
+	})
+	return err
+}
+
+// changes are what a version says of itself. A base that is not known, such as one that was withdrawn in an earlier life of
+// this sidecar, or never was committed, is left out: the slot holds everything, so the version is published whole.
+func (a *arena) changes(ctx context.Context, e engine, t *task) (content, error) {
+	c := content{digests: t.digests}
+	if t.base == nil {
+		return c, nil
+	}
+	key := messages.Key{Run: e.run().Run, Version: *t.base}
+	ref, err := a.refOf(ctx, key)
+	if err != nil {
+		return c, err
+	}
+	if ref == nil {
+		a.log.Warn("published whole: its base is not known", "version", t.of.number, "base", key.String())
+		return c, nil
+	}
+	c.base, c.changed = ref, t.changed
+	return c, nil
+}
+
+// refOf names a committed version exactly, from memory or by its manifest; nil where neither has it.
+func (a *arena) refOf(ctx context.Context, key messages.Key) (*messages.Ref, error) {
+	a.mu.Lock()
+	v := a.versions[key.Version]
+	known := v != nil && v.ref != nil
+	a.mu.Unlock()
+	if known {
+		return v.ref, nil
+	}
+	all, err := a.control.Versions(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for base version %s: %w", key, err)
+	}
+	for _, x := range all {
+		if x.Key == key && x.Manifest != nil {
+			ref := x.Manifest.Ref()
+			return &ref, nil
+		}
+	}
+	return nil, nil
 }
 
 func (a *arena) claim(ctx context.Context, e engine, v *version, began time.Time) error {
