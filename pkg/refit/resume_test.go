@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/drydock-rl/drydock/internal/safetensors"
 	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/rdmatest"
 )
@@ -251,6 +254,75 @@ func TestAReleasedVersionIsNotReadAgain(t *testing.T) {
 		t.Errorf("%+v", stats)
 	}
 	w.serves(r, 2)
+}
+
+// TestANormalStopGoesOnAsACrash closes a receiver between Stage and Apply: the next life has the version, and reads nothing.
+func TestANormalStopGoesOnAsACrash(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 2})
+	r := w.receiver(smallBlocks)
+	w.refit(r, w.publish(1))
+	s, err := r.Stage(w.ctx, w.publish(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Apply(w.ctx, s); err == nil {
+		t.Fatal("a closed receiver applies")
+	}
+	again := w.nextLife(r.ArenaRoot(), nil)
+	w.serves(again, 1)
+	if stats := w.refit(again, s.Key()); stats.Wire != 0 || stats.Resumed != stats.Needed {
+		t.Errorf("read again: %+v", stats)
+	}
+	w.serves(again, 2)
+}
+
+// TestPaddedBlocksNeedNotBeReadAgain cuts a stage off while one of two ranks does not answer. The other's parameter ends
+// with constants in the middle of a block: that block is whole, too.
+func TestPaddedBlocksNeedNotBeReadAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 2})
+	const copied, row = 30, 48 * 2 // rows that come from rank 0, and bytes of each
+	padded := func(c *ReceiverConfig) {
+		smallBlocks(c)
+		c.Dests = []plan.Dest{{
+			Params: []plan.Param{{Name: "padded", DType: plan.BF16, Shape: []int64{32, 48}}, {Name: "other", DType: plan.BF16, Shape: []int64{16, 64}}},
+			Copies: []plan.Copy{
+				{Source: "up", Ops: narrowed(0, 0, copied), Param: 0, Shape: []int64{copied, 48}, Stride: []int64{48, 1}},
+				{Source: "down", Ops: narrowed(0, 16, 16), Param: 1, Shape: []int64{16, 64}, Stride: []int64{64, 1}},
+			},
+			Fills: []plan.Fill{{Param: 0, Offset: copied * 48, Shape: []int64{2, 48}, Stride: []int64{48, 1}, Value: 1}},
+		}}
+	}
+	r := w.receiver(func(c *ReceiverConfig) {
+		padded(c)
+		c.Stall = 300 * time.Millisecond
+		c.Transports[0] = rdmatest.Faulty(c.Transports[0], rdmatest.Fault{Kind: rdmatest.Stall, Rank: 1})
+	})
+	key := w.publish(1)
+	w.fails(r, key, Deadline)
+	again := w.nextLife(w.remains(r), padded)
+	if stats := w.refit(again, key); stats.Resumed != copied*row {
+		t.Errorf("resumed %d bytes, want the %d that rank 0 has", stats.Resumed, copied*row)
+	}
+	f, err := safetensors.Open(filepath.Join(again.ArenaRoot(), "current", "rank-0.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	tensor, _ := f.Find("padded")
+	want := slices.Concat(content(model[0], 1)[:copied*row], bytes.Repeat([]byte{0x80, 0x3f}, 2*48))
+	if !bytes.Equal(f.Bytes(tensor), want) {
+		t.Error("other bytes are served")
+	}
+}
+
+// narrowed is a slice of one dimension.
+func narrowed(dim, start, n int64) []plan.Op {
+	return []plan.Op{{Name: "narrow", Args: []plan.Arg{{Int: dim}, {Int: start}, {Int: n}}}}
 }
 
 // TestEachLifeIsIdempotent restarts a receiver again and again without anything new: nothing is read, nothing is left behind.

@@ -354,14 +354,16 @@ func (r *Receiver) pull(ctx context.Context, s *Staged, v *messages.Version, fou
 	u := &pull{r: r, version: v, slot: s.slot, checks: newVerifier(v, found), cpu: make(chan struct{}, r.cfg.Workers)}
 	_, u.verify = s.cycle.StageIdle(ctx, tracing.ReceiveSync)
 	_, u.transform = s.cycle.StageIdle(ctx, tracing.Transformation)
-	wireCtx, wire := s.cycle.Stage(ctx, tracing.WireTransfer)
-	u.wire = wire
-	err = u.run(wireCtx, found.plan, b)
-	wire.End(err)
+	// Constants come first: a block that has some, such as the end of a padded vocabulary, is whole with its last byte that is
+	// read. Were they last, all such blocks would be read again by the next life of a receiver that is cut off before.
+	done := u.transform.Work()
+	err = u.fill(found.plan)
+	done()
 	if err == nil {
-		done := u.transform.Work()
-		err = u.fill(found.plan)
-		done()
+		wireCtx, wire := s.cycle.Stage(ctx, tracing.WireTransfer)
+		u.wire = wire
+		err = u.run(wireCtx, found.plan, b)
+		wire.End(err)
 	}
 	u.transform.End(err)
 	if err == nil {

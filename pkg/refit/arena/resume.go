@@ -92,6 +92,18 @@ func (s *Slot) About(v Version, c Content) bool {
 	return true
 }
 
+// begun says whether anything is noted of the slot's bytes.
+func (s *Slot) begun() bool {
+	return slices.ContainsFunc(s.ledgers, func(l *ledger) bool {
+		for k := range l.sums {
+			if l.sums[k].Load() != 0 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // begin makes the slot writable for a version: headers invalid, ledgers open.
 func (s *Slot) begin(v Version, c Content) error {
 	s.wipe()

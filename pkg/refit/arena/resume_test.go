@@ -478,3 +478,81 @@ func TestFilesOfAnotherRecipeAreNotTakenOver(t *testing.T) {
 		}
 	}
 }
+
+// TestANormalEndKeepsWhatACrashWouldKeep closes a set with a version that serves, one that served before, and one that
+// was staged, in part or whole.
+func TestANormalEndKeepsWhatACrashWouldKeep(t *testing.T) {
+	t.Parallel()
+	two := Version{Model: "m", Run: 1, Version: 2}
+	for name, whole := range map[string]bool{"staged": true, "in part": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := large(t)
+			staged(t, cfg, true)
+			s := mustOpen(t, cfg)
+			slot, _ := resume(t, s, two, content)
+			if whole {
+				writeAll(s, slot)
+				if err := s.Seal(slot, two); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				write(slot, 0, wholeFile(s, 0)[0])
+				s.Release(slot) // the stage was cut off
+			}
+			mustClose(t, s)
+
+			again := mustOpen(t, cfg)
+			if got := again.Serving(); got == nil || got.Holds() != one {
+				t.Fatalf("another version serves: %+v", got)
+			}
+			next, found := resume(t, again, two, content)
+			lo, hi := again.files[0].block(2) // within w, which lies behind v
+			if found.Whole != whole || !next.Has(0, Region{Off: lo, Run: hi - lo}) || len(found.Damaged) > 0 {
+				t.Errorf("found %+v", found)
+			}
+		})
+	}
+}
+
+// TestANormalEndLeavesNothingElse: what served before, and a slot that holds nothing, are removed; also by a later life,
+// which finds them there after a crash.
+func TestANormalEndLeavesNothingElse(t *testing.T) {
+	t.Parallel()
+	for name, crash := range map[string]bool{"at once": false, "after a crash": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := large(t)
+			s := mustOpen(t, cfg)
+			for v := range uint64(2) {
+				version := Version{Model: "m", Run: 1, Version: v + 1}
+				slot, _ := resume(t, s, version, content)
+				writeAll(s, slot)
+				if err := s.Seal(slot, version); err != nil {
+					t.Fatal(err)
+				}
+				flip(t, s, slot)
+			}
+			serving := s.Serving().Dir()
+			if crash {
+				die(t, s)
+				s = mustOpen(t, cfg)
+				if u := s.Usage()["retained"]; u.Slots != 1 {
+					t.Errorf("what served before is not told from what is staged: %+v", s.Usage())
+				}
+			}
+			mustClose(t, s)
+			dirs, err := filepath.Glob(filepath.Join(cfg.Root, "slot-*"))
+			if err != nil || len(dirs) != 1 || dirs[0] != serving {
+				t.Errorf("left are %v, serving is %s: %v", dirs, serving, err)
+			}
+		})
+	}
+}
+
+func mustClose(t *testing.T, s *Set) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -118,13 +118,25 @@ func (s *Set) adopt() error {
 			}
 			continue
 		}
-		slot.state = stateRetained
+		slot.state = stateFree
 		if serves {
 			slot.state = stateServing
 		}
 		s.slots = append(s.slots, slot)
 	}
+	s.tellRetained()
 	return nil
+}
+
+// tellRetained finds, among slots that an earlier life has left, what served before what serves now: it is sealed and
+// older. Anything else is ahead of it: staged, or begun.
+func (s *Set) tellRetained() {
+	serving := s.serving()
+	for _, slot := range s.slots {
+		if serving != nil && slot != serving && slot.holds.before(serving.holds) {
+			slot.state = stateRetained
+		}
+	}
 }
 
 func (s *Set) dropStale(slot *Slot, dir string, serves bool, reason error) error {
@@ -323,8 +335,8 @@ func (s *Set) Names() []string {
 	return names
 }
 
-// Close unmaps everything that no transfer holds, removes the slots that don't serve and leaves the one that does.
-// Idempotent.
+// Close unmaps everything that no transfer holds. It leaves the slot that serves, and one that a later life may go on with
+// because bytes of a version were noted in it, as a crash would leave both; the others are removed. Idempotent.
 func (s *Set) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -332,7 +344,7 @@ func (s *Set) Close() error {
 	s.reap()
 	var errs []error
 	for _, slot := range s.slots {
-		if slot.state == stateServing {
+		if slot.state == stateServing || slot.state != stateRetained && slot.begun() {
 			errs = append(errs, slot.unmap())
 		} else {
 			errs = append(errs, slot.discard())

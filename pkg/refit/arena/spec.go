@@ -43,6 +43,11 @@ type Version struct {
 // IsZero says whether v names nothing: runs count from 1.
 func (v Version) IsZero() bool { return v.Run == 0 }
 
+// before says whether v is an older version of the same model. What names nothing is older than nothing.
+func (v Version) before(w Version) bool {
+	return !v.IsZero() && v.Model == w.Model && (v.Run < w.Run || v.Run == w.Run && v.Version < w.Version)
+}
+
 // Metadata keys of the header that this package writes.
 const (
 	MetaModel   = "drydock.model"
