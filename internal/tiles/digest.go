@@ -19,8 +19,14 @@ func Digest(mem []byte, off, elsize int64, shape, stride []int64) (uint64, error
 		return 0, err
 	}
 	dims, run := collapse(elsize, shape, stride, stride)
-	if dims == 0 {
+	for dims > 1 && shape[0] == 1 { // nothing goes that way
+		shape, stride, dims = shape[1:], stride[1:], dims-1
+	}
+	switch {
+	case dims == 0:
 		return xxh3.Hash(mem[off : off+run]), nil
+	case dims == 1 && rowsFit(run, stride[0], shape[0]):
+		return hashRows(mem, off, run, stride[0], shape[0]), nil
 	}
 	g := gatherers.Get().(*gatherer)
 	defer gatherers.Put(g)
