@@ -2,25 +2,27 @@ package plan
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
-// emitAll writes the groups of a slot. Where several read the same bytes, the first one is said to need them.
+// emitAll writes the groups of a slot. Where several read the same bytes, one of them is said to need them.
 func (b *builder) emitAll(i uint32, groups []group) {
-	var before group // what shared groups have read so far
+	var shared []*group
+	for k := range groups {
+		if groups[k].shared {
+			shared = append(shared, &groups[k])
+		}
+	}
+	among := b.neededAmong(shared)
 	for k := range groups {
 		g := &groups[k]
 		if !g.shared {
-			b.emit(i, g, b.neededBytes(g))
+			b.emit(i, g, b.needed(g))
 			continue
 		}
-		had := b.neededBytes(&before)
-		if len(before.hits) == 0 {
-			before.hull = g.hull
-		}
-		before.hits = append(before.hits, g.hits...)
-		before.hull.join(&g.hull)
-		b.emit(i, g, b.neededBytes(&before)-had)
+		b.emit(i, g, among[0])
+		among = among[1:]
 	}
 }
 
@@ -95,50 +97,84 @@ func (b *builder) emitScatter(p *pattern, h *hit) {
 // maxNeededRuns bounds how many runs are compared to count what several hits need together.
 const maxNeededRuns = 1 << 16
 
-// neededBytes counts the bytes of the source that the group's hits need, each once. Hits in so many runs
-// that comparing them would cost more than planning them are taken to share nothing, or to fill their hull.
-func (b *builder) neededBytes(g *group) int64 {
+// needed counts the bytes of the source that one group's hits need, each once.
+func (b *builder) needed(g *group) int64 {
 	if len(g.hits) == 0 { // the classic rule pulls shards that nobody needs
 		return 0
 	}
 	if g.alike {
 		return g.hits[0].lat.nelems() * b.elsize()
 	}
-	sum, runs := int64(0), int64(0)
-	patterns := make([]pattern, len(g.hits))
-	for k := range g.hits {
-		dims := slices.Clone(g.hits[k].dims)
-		for i := range dims {
-			dims[i].dst = dims[i].src
-		}
-		patterns[k] = newPattern(g.hits[k].mem, g.hits[k].mem, b.elsize(), dims)
-		sum += patterns[k].nbytes()
-		runs += patterns[k].runs(len(patterns[k].dims))
-	}
-	if runs > maxNeededRuns {
-		return min(sum, g.hull.nelems()*b.elsize())
-	}
-	return union(patterns, runs)
+	return b.neededAmong([]*group{g})[0]
 }
 
-// union counts the bytes that the patterns' sources hold, each once.
-func union(patterns []pattern, runs int64) int64 {
-	type span struct{ lo, hi int64 }
-	spans := make([]span, 0, runs)
-	for k := range patterns {
-		p := &patterns[k]
-		p.each(func(src, _ int64) bool {
-			spans = append(spans, span{src, src + p.run})
-			return true
-		})
+// neededAmong counts the bytes of the source that the groups' hits need, each byte for the first group, by
+// address, that does. Hits in so many runs that comparing them would cost more than planning them are taken to
+// fill the box around them, or to share nothing if that is less.
+func (b *builder) neededAmong(groups []*group) []int64 {
+	out := make([]int64, len(groups))
+	var spans []span
+	sum, runs := int64(0), int64(0)
+	for k, g := range groups {
+		for i := range g.hits {
+			dims := slices.Clone(g.hits[i].dims)
+			for d := range dims {
+				dims[d].dst = dims[d].src // where the bytes land is nobody's concern here
+			}
+			p := newPattern(g.hits[i].mem, 0, b.elsize(), dims)
+			out[k] += p.nbytes()
+			if runs += p.runs(len(p.dims)); runs <= maxNeededRuns {
+				spans = p.spans(k, spans)
+			}
+		}
+		sum += out[k]
 	}
-	slices.SortFunc(spans, func(x, y span) int { return cmp.Compare(x.lo, y.lo) })
-	sum, end := int64(0), spans[0].lo
+	if runs <= maxNeededRuns {
+		clear(out)
+		union(spans, out)
+		return out
+	}
+	hull := hullOf(groups)
+	left := min(sum, hull.nelems()*b.elsize())
+	for k := range out {
+		out[k] = min(out[k], left)
+		left -= out[k]
+	}
+	return out
+}
+
+// hullOf returns the smallest box that holds all groups.
+func hullOf(groups []*group) box {
+	hull := groups[0].hull
+	for _, g := range groups[1:] {
+		hull.join(&g.hull)
+	}
+	return hull
+}
+
+// span is a run of bytes of a shard's memory that a group needs.
+type span struct {
+	lo, hi int64
+	group  int
+}
+
+// spans appends the runs of a pattern's source.
+func (p *pattern) spans(group int, out []span) []span {
+	p.each(func(src, _ int64) bool {
+		out = append(out, span{src, src + p.run, group})
+		return true
+	})
+	return out
+}
+
+// union adds up the bytes of the spans for each group, each byte once.
+func union(spans []span, nbytes []int64) {
+	slices.SortFunc(spans, func(x, y span) int { return cmp.Or(cmp.Compare(x.lo, y.lo), cmp.Compare(x.group, y.group)) })
+	end := int64(math.MinInt64)
 	for _, s := range spans {
 		if s.hi > end {
-			sum += s.hi - max(s.lo, end)
+			nbytes[s.group] += s.hi - max(s.lo, end)
 			end = s.hi
 		}
 	}
-	return sum
 }

@@ -7,13 +7,14 @@ import (
 
 // group is a set of hits that are read together, and the way chosen to do it.
 type group struct {
-	hits   []hit
-	alike  bool    // all hits read the same elements in the same pattern
-	shared bool    // other groups of the slot may read some of its elements too
-	hull   box     // joint coordinates
-	read   pattern // what is read: into the arena when shape is exactDirect, else packed into staging
-	cost   float64
-	shape  readShape
+	hits    []hit
+	alike   bool    // all hits read the same elements in the same pattern
+	shared  bool    // other groups of the slot may read some of its elements too
+	hull    box     // joint coordinates
+	read    pattern // what is read: into the arena when shape is exactDirect, else packed into staging
+	cost    float64 // nanoseconds, by the cost model
+	scatter float64 // nanoseconds of it for moving the hits out of staging; 0 while nobody asked
+	shape   readShape
 }
 
 func (g *group) wire() int64 { return g.read.nbytes() }
@@ -23,52 +24,109 @@ func (g *group) wire() int64 { return g.read.nbytes() }
 func (b *builder) group(s *slot, hits []hit) []group {
 	groups := b.overlapping(s, hits)
 	out := groups[:0]
+	joined := false // the last group took others in, and must be chosen for anew
 	for _, g := range groups {
-		if n := len(out); n > 0 {
-			both := b.joined(s, &out[n-1], &g)
-			if both.cost < out[n-1].cost+g.cost {
-				out[n-1] = both
-				continue
-			}
+		if n := len(out); n > 0 && b.join(s, &out[n-1], &g) {
+			joined = true
+			continue
 		}
-		out = append(out, g)
+		if joined {
+			b.choose(s, &out[len(out)-1])
+		}
+		out, joined = append(out, g), false
+	}
+	if joined {
+		b.choose(s, &out[len(out)-1])
 	}
 	return out
 }
 
-// overlapping sweeps over the hits by address and joins those that may share elements.
+// join lets a group take in its neighbour, to be read as one dense box, if that is cheaper. How that box is
+// read is left to choose: a source of which every row is wanted by a copy of its own joins thousands.
+func (b *builder) join(s *slot, g, next *group) bool {
+	hull := g.hull
+	hull.join(&next.hull)
+	dense := s.dense(&hull, b.elsize())
+	scatter := b.scatterOf(g) + b.scatterOf(next)
+	cost := b.cheapestBridge(&dense) + scatter
+	if cost >= g.cost+next.cost {
+		return false
+	}
+	g.hits, g.hull = append(g.hits, next.hits...), hull
+	g.alike, g.shared = false, g.shared || next.shared
+	g.cost, g.scatter = cost, scatter
+	return true
+}
+
+// overlapping joins hits that may share elements, and settles how each set of them is read. The sets come in
+// order of the shard's addresses, and so do the hits in each.
 func (b *builder) overlapping(s *slot, hits []hit) []group {
 	slices.SortStableFunc(hits, func(a, c hit) int { return cmp.Compare(a.mem, c.mem) })
-	var groups []group
-	var open []int // groups whose span reaches beyond the current address
-	for k := range hits {
-		h := &hits[k]
-		open = slices.DeleteFunc(open, func(g int) bool { return groups[g].reach(s) <= h.mem })
-		into := -1
-		for _, g := range open {
-			if !groups[g].shares(h) {
-				continue
-			}
-			if into < 0 {
-				into = g
-				groups[g].add(h)
-				continue
-			}
-			groups[into].merge(&groups[g])
-		}
-		if into < 0 {
-			groups = append(groups, group{hits: []hit{*h}, alike: true, hull: h.hull})
-			open = append(open, len(groups)-1)
-		}
-		open = slices.DeleteFunc(open, func(g int) bool { return len(groups[g].hits) == 0 })
-	}
 	var out []group
-	for k := range groups {
-		if len(groups[k].hits) > 0 {
-			out = append(out, b.settle(s, &groups[k])...)
+	for _, set := range sharing(hits) {
+		g := group{alike: true, hull: hits[set[0]].hull}
+		for _, k := range set {
+			g.add(&hits[k])
 		}
+		out = append(out, b.settle(s, &g)...)
 	}
 	return out
+}
+
+// sharing returns sets of hits such that hits of different sets certainly share no element, as indices,
+// ascending. It sweeps along the dimension that tells most hits apart, and compares a hit with those sets only
+// that reach beyond the place where it begins.
+func sharing(hits []hit) [][]int {
+	switch len(hits) {
+	case 0:
+		return nil
+	case 1:
+		return [][]int{{0}}
+	}
+	hulls, order := make([]box, len(hits)), make([]int, len(hits))
+	for k := range hits {
+		hulls[k], order[k] = hits[k].hull, k
+	}
+	d := sweepDim(hulls)
+	sortBy(order, func(k int) int64 { return hulls[k].lo[d] })
+	var sets [][]int
+	var hull []box // of each set
+	var open []int // sets that reach beyond the current place
+	for _, k := range order {
+		h := &hits[k]
+		open = slices.DeleteFunc(open, func(i int) bool { return hull[i].hi[d] <= h.hull.lo[d] })
+		into := -1
+		open = slices.DeleteFunc(open, func(i int) bool {
+			if !hull[i].overlaps(&h.hull) || !anyShares(hits, sets[i], h) {
+				return false
+			}
+			if into < 0 {
+				into = i
+				return false
+			}
+			sets[into] = append(sets[into], sets[i]...)
+			hull[into].join(&hull[i])
+			sets[i] = nil
+			return true
+		})
+		if into < 0 {
+			into = len(sets)
+			sets, hull, open = append(sets, nil), append(hull, h.hull), append(open, into)
+		}
+		sets[into] = append(sets[into], k)
+		hull[into].join(&h.hull)
+	}
+	sets = slices.DeleteFunc(sets, func(set []int) bool { return len(set) == 0 })
+	for _, set := range sets {
+		slices.Sort(set)
+	}
+	sortBy(sets, func(set []int) int64 { return int64(set[0]) })
+	return sets
+}
+
+// anyShares reports whether a hit may share elements with one of a set.
+func anyShares(hits []hit, set []int, h *hit) bool {
+	return slices.ContainsFunc(set, func(k int) bool { return !apart(&hits[k], h) })
 }
 
 // settle chooses how to read a group whose hits share elements: whole; cell by cell of the grid that the
@@ -146,40 +204,11 @@ func cells(g *group) []box {
 	return out
 }
 
-// reach returns the address past the last byte of the group, in the shard.
-func (g *group) reach(s *slot) int64 {
-	at := int64(1)
-	for d := range g.hull.n {
-		at += (g.hull.hi[d] - 1 - s.origin[d]) * s.mem[d]
-	}
-	return at
-}
-
-// shares reports whether a hit may share elements with the group.
-func (g *group) shares(h *hit) bool {
-	if !g.hull.overlaps(&h.hull) {
-		return false
-	}
-	for k := range g.hits {
-		if !apart(&g.hits[k], h) {
-			return true
-		}
-	}
-	return false
-}
-
+// add takes a hit in. The group's first one decides what the others are compared with.
 func (g *group) add(h *hit) {
-	g.alike = g.alike && alike(&g.hits[0], h)
+	g.alike = g.alike && (len(g.hits) == 0 || alike(&g.hits[0], h))
 	g.hits = append(g.hits, *h)
 	g.hull.join(&h.hull)
-}
-
-// merge takes over the hits of another group, which is empty afterwards.
-func (g *group) merge(o *group) {
-	for k := range o.hits {
-		g.add(&o.hits[k])
-	}
-	o.hits = nil
 }
 
 // alike reports whether two hits read the same elements in the same order of dimensions.
@@ -220,121 +249,4 @@ func within(h *hit, period int64) (int64, bool) {
 		}
 	}
 	return n, n <= period
-}
-
-// joined returns the group that reads both, as one dense box.
-func (b *builder) joined(s *slot, x, y *group) group {
-	g := group{hits: append(slices.Clone(x.hits), y.hits...), shared: x.shared || y.shared, hull: x.hull}
-	g.hull.join(&y.hull)
-	b.choose(s, &g)
-	return g
-}
-
-// choose picks the cheapest way to read a group. Reads that are larger than a batch are cut by the caller.
-func (b *builder) choose(s *slot, g *group) {
-	elsize := b.elsize()
-	g.cost = -1
-	if h := &g.hits[0]; len(g.hits) == 1 && !b.casts(h) {
-		p := newPattern(h.mem, h.lat.dst, elsize, slices.Clone(h.dims))
-		if len(p.dims) <= 3 || p.runs(len(p.dims)-3) <= maxSegsPerRead {
-			g.take(p, b.readCost(&p), exactDirect)
-			if g.cost <= b.leastStaged(h) {
-				return
-			}
-		}
-	}
-	exact := b.exactPattern(s, g)
-	scatter := b.scatterCost(g)
-	for k := len(exact.dims); k >= 0; k-- {
-		if !exact.bridgeable(k) && k < len(exact.dims) || k > 3 && exact.runs(k-3) > maxSegsPerRead {
-			continue
-		}
-		p := exact.bridged(k)
-		shape := coalesced
-		switch {
-		case k == len(exact.dims):
-			shape = exactStaged
-		case k == 0:
-			shape = spanning
-		}
-		if !g.reachable(&p) {
-			continue
-		}
-		g.take(p, b.readCost(&p)+scatter, shape)
-	}
-}
-
-// leastStaged bounds the cost of any read of a hit through staging from below.
-func (b *builder) leastStaged(h *hit) float64 {
-	nbytes := float64(h.lat.nelems() * b.elsize())
-	return b.costs.PerSegment + b.costs.PerRun + (b.costs.PerByte+b.costs.PerStaged)*nbytes
-}
-
-// maxSegsPerRead bounds how many segments a read with more than three outer dimensions is spelled out in.
-const maxSegsPerRead = 4096
-
-func (g *group) take(p pattern, cost float64, shape readShape) {
-	if g.cost < 0 || cost < g.cost {
-		g.read, g.cost, g.shape = p, cost, shape
-	}
-}
-
-// exactPattern returns what the group's hits read without gaps: their own pattern if all are alike, else
-// the dense box around them.
-func (b *builder) exactPattern(s *slot, g *group) pattern {
-	elsize := b.elsize()
-	if g.alike {
-		dims := slices.Clone(g.hits[0].dims)
-		for i := range dims {
-			dims[i].dst = dims[i].src
-		}
-		return newPattern(g.hits[0].mem, 0, elsize, dims)
-	}
-	return s.dense(&g.hull, elsize)
-}
-
-// dense returns the pattern that reads a box of the slot's shard.
-func (s *slot) dense(hull *box, elsize int64) pattern {
-	mem := int64(0)
-	var dims []pdim
-	for d := range hull.n {
-		mem += (hull.lo[d] - s.origin[d]) * s.mem[d]
-		dims = append(dims, pdim{hull.hi[d] - hull.lo[d], s.mem[d], s.mem[d]})
-	}
-	return newPattern(mem, 0, elsize, dims)
-}
-
-// reachable reports whether every hit can be found in what the pattern brings.
-func (g *group) reachable(p *pattern) bool {
-	var out [maxWalk]int64
-	for k := range g.hits {
-		if _, ok := p.offsetOf(g.hits[k].mem, g.hits[k].dims, out[:]); !ok {
-			return false
-		}
-	}
-	return true
-}
-
-func (b *builder) elsize() int64 { return b.uses[0].from.Size() }
-
-func (b *builder) casts(h *hit) bool { return b.uses[h.use].from != b.uses[h.use].to }
-
-// readCost is the cost of bringing a pattern here.
-func (b *builder) readCost(p *pattern) float64 {
-	segs, runs := int64(1), p.runs(len(p.dims))
-	if len(p.dims) > 3 {
-		segs = p.runs(len(p.dims) - 3)
-	}
-	return b.costs.PerSegment*float64(segs) + b.costs.PerRun*float64(runs) + b.costs.PerByte*float64(p.nbytes())
-}
-
-// scatterCost is the cost of moving a group's hits out of staging.
-func (b *builder) scatterCost(g *group) float64 {
-	cost := 0.0
-	for k := range g.hits {
-		h := &g.hits[k]
-		p := newPattern(0, 0, b.elsize(), slices.Clone(h.dims))
-		cost += b.costs.PerStaged*float64(p.nbytes()) + b.costs.PerScatterRun*float64(p.runs(len(p.dims)))
-	}
-	return cost
 }

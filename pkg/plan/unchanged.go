@@ -249,7 +249,7 @@ func (b *builder) keep(part *box) {
 		b.t.keptBytes += l.nelems() * size
 		b.t.kept = append(b.t.kept, templateKept{l.use, newPattern(l.dst, l.dst, size, dims)})
 	}
-	b.t.saved += b.neededBytes(&g)
+	b.t.saved += b.needed(&g)
 }
 
 // Kept is a region of an arena that a plan leaves as the base has it. Whoever stages into other memory than
