@@ -2,6 +2,7 @@ package messages
 
 import (
 	"context"
+	"strings"
 
 	"github.com/drydock-rl/drydock/pkg/messages/protocol"
 )
@@ -24,16 +25,35 @@ func (c *Control) readAhead(ctx context.Context, key Key) *ahead {
 		defer close(a.done)
 		// An error says that there is nothing to use: too many subjects for one answer, no
 		// leader. Those who need the messages ask for them, and get to hear of it.
-		msgs, err := c.multiGet(ctx, c.subj.stream(), []string{c.subj.version(key)})
+		query := getQuery{Multi: []string{c.subj.version(key)}, MaxBytes: multiBytes}
+		msgs, err := c.batch(ctx, c.subj.stream(), query, c.decodeAhead)
 		if err != nil {
 			return
 		}
 		a.found = make(map[string]*stored, len(msgs))
-		for i := range msgs {
-			a.found[msgs[i].Subject] = &msgs[i]
+		for _, m := range msgs {
+			a.found[m.Subject] = m
 		}
 	}()
 	return a
+}
+
+// decodeAhead decodes a message of a version as soon as it comes: while others are on
+// their way there is time for it, and afterwards everybody waits for it. Whether the
+// message is the version's is found out later, by its digest; one that can't be decoded
+// is left to whoever needs it and can say whose it is.
+func (c *Control) decodeAhead(m *stored) {
+	place, ok := c.placeOf(m.Subject)
+	switch {
+	case ok && place.Kind == protocol.KindTable:
+		if it, ok := c.item(m); ok {
+			m.Decoded = it
+		}
+	case !ok && strings.HasSuffix(m.Subject, ".0") && len(m.Data) < ChunkSize: // a whole blob: all chunks but the last are of full size
+		if t, err := DecodeTiles(m.Data); err == nil {
+			m.Decoded = t
+		}
+	}
 }
 
 // end waits until the read is over, so that it outlives nobody.
@@ -43,12 +63,12 @@ func (a *ahead) end() {
 }
 
 // take waits for the read, and takes out what it brought of these subjects.
-func (a *ahead) take(subjects []string) []stored {
+func (a *ahead) take(subjects []string) []*stored {
 	<-a.done
-	var got []stored
+	var got []*stored
 	for _, s := range subjects {
 		if m := a.found[s]; m != nil {
-			got = append(got, *m)
+			got = append(got, m)
 			delete(a.found, s)
 		}
 	}

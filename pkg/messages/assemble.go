@@ -197,7 +197,9 @@ func (c *Control) decodeRank(got *blobFetch, v *Version, rank int) error {
 		return nil
 	}
 	var err error
-	r.Tiles, err = DecodeTiles(got.bytes(r.Table.Tiles))
+	if r.Tiles = got.tiles[r.Table.Tiles.Digest]; r.Tiles == nil {
+		r.Tiles, err = DecodeTiles(got.bytes(r.Table.Tiles))
+	}
 	return err
 }
 

@@ -17,7 +17,8 @@ import (
 // batches receives the answers to direct gets, each of which is many messages and an
 // end mark. All share one subscription, which is made once: a subscription per request
 // costs the client a channel of half a megabyte and the server two messages. What
-// arrives is hashed at once, while more is on its way.
+// arrives is hashed and decoded at once, beside the client's reader, while more is on
+// its way.
 type batches struct {
 	mu   sync.Mutex
 	line *line // that new requests are answered on; nil: none yet
@@ -35,13 +36,16 @@ type line struct {
 // batch is one answer that is under way.
 type batch struct {
 	on   *line
-	msgs []stored
+	each func(*stored) // what is done with each message when it comes; nil: nothing
+	msgs []*stored
+	work sync.WaitGroup // of what is done with messages; added to only while the batch is open
 	err  error
 	done chan struct{} // closed after msgs and err were set for the last time
 }
 
-// begin gives an inbox for one answer.
-func (b *batches) begin(nc *nats.Conn) (inbox string, answer *batch, err error) {
+// begin gives an inbox for one answer. Each of its messages is given to each, several at
+// once and in any order.
+func (b *batches) begin(nc *nats.Conn, each func(*stored)) (inbox string, answer *batch, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.line == nil {
@@ -60,16 +64,17 @@ func (b *batches) begin(nc *nats.Conn) (inbox string, answer *batch, err error) 
 	}
 	b.last++
 	inbox = b.line.prefix + strconv.FormatUint(b.last, 36)
-	answer = &batch{on: b.line, done: make(chan struct{})}
+	answer = &batch{on: b.line, each: each, done: make(chan struct{})}
 	b.open[inbox] = answer
 	b.line.pending++
 	return inbox, answer, nil
 }
 
-// end forgets an answer. One that did not come in time may be the fault of the
+// end forgets an answer, and waits for what is still done with its messages. One that did not come in time may be the fault of the
 // subscription, as when the server has refused it: the next request makes another, and
 // this one goes with its last answer.
 func (b *batches) end(inbox string, answer *batch, late bool) {
+	defer answer.work.Wait() // it was forgotten: nothing is added any more
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.open, inbox)
@@ -96,6 +101,9 @@ func (b *batches) close() {
 func (b *batches) receive(m *nats.Msg) {
 	b.mu.Lock()
 	answer := b.open[m.Subject]
+	if answer != nil {
+		answer.work.Add(1)
+	}
 	b.mu.Unlock()
 	if answer == nil {
 		return // nobody waits for it any more
@@ -114,33 +122,59 @@ func (b *batches) receive(m *nats.Msg) {
 	}
 }
 
-// add takes one message; false when it was the last.
+// add takes one message; false when it was the last. It ends one unit of work, now or
+// when all is done that the message gives to do.
 func (a *batch) add(m *nats.Msg) (more bool, err error) {
-	switch status := m.Header.Get("Status"); status {
-	case "":
-	case "204", "404": // end of batch, nothing there
-		return false, nil
-	case "503":
-		return false, fmt.Errorf("no response from stream: %w", nats.ErrNoResponders)
-	case "413":
-		return false, errTooMany
-	default:
-		return false, fmt.Errorf("direct get: status %s %s", status, m.Header.Get("Description"))
+	got, err := parseDirect(m)
+	if got == nil {
+		a.work.Done()
+		return false, err
 	}
-	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
-	if err != nil {
-		return false, fmt.Errorf("read the sequence of %s: %w", m.Header.Get("Nats-Subject"), err)
+	a.msgs = append(a.msgs, got)
+	if a.each == nil && len(got.Data) < hashAside {
+		got.Digest = protocol.Sum(got.Data)
+		a.work.Done()
+		return true, nil
 	}
-	at, _ := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp")) // for display only
-	a.msgs = append(a.msgs, stored{
-		Subject: m.Header.Get("Nats-Subject"), Seq: seq, Header: m.Header, Data: m.Data, Digest: protocol.Sum(m.Data), Time: at,
-	})
+	go func() {
+		defer a.work.Done()
+		got.Digest = protocol.Sum(got.Data)
+		if a.each != nil {
+			a.each(got)
+		}
+	}()
 	return true, nil
 }
 
+// hashAside is from how many bytes on a message is worth a goroutine to hash it.
+const hashAside = 4 << 10
+
+// parseDirect reads one message of an answer, but for its digest; nil at the end of the
+// answer, or with the error that ends it.
+func parseDirect(m *nats.Msg) (*stored, error) {
+	switch status := m.Header.Get("Status"); status {
+	case "":
+	case "204", "404": // end of batch, nothing there
+		return nil, nil
+	case "503":
+		return nil, fmt.Errorf("no response from stream: %w", nats.ErrNoResponders)
+	case "413":
+		return nil, errTooMany
+	default:
+		return nil, fmt.Errorf("direct get: status %s %s", status, m.Header.Get("Description"))
+	}
+	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("read the sequence of %s: %w", m.Header.Get("Nats-Subject"), err)
+	}
+	at, _ := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp")) // for display only
+	return &stored{Subject: m.Header.Get("Nats-Subject"), Seq: seq, Header: m.Header, Data: m.Data, Time: at}, nil
+}
+
 // batch makes one direct get that is answered by several messages and an end mark.
-// After an error it returns no messages.
-func (c *Control) batch(ctx context.Context, stream string, query getQuery) ([]stored, error) {
+// After an error it returns no messages. What each has to do with them is done when it
+// returns.
+func (c *Control) batch(ctx context.Context, stream string, query getQuery, each func(*stored)) ([]*stored, error) {
 	subject := "$JS.API.DIRECT.GET." + stream
 	ctx, done := c.denials.watch(ctx, subject, 4*c.cfg.OpTimeout)
 	defer done()
@@ -148,7 +182,7 @@ func (c *Control) batch(ctx context.Context, stream string, query getQuery) ([]s
 	if err != nil {
 		return nil, fmt.Errorf("encode request to %s: %w", subject, err)
 	}
-	inbox, answer, err := c.batches.begin(c.nc)
+	inbox, answer, err := c.batches.begin(c.nc, each)
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +193,7 @@ func (c *Control) batch(ctx context.Context, stream string, query getQuery) ([]s
 	}
 	select {
 	case <-answer.done:
+		answer.work.Wait()
 		return answer.msgs, answer.err
 	case <-ctx.Done():
 		if cause := context.Cause(ctx); errors.Is(cause, ErrPermission) {

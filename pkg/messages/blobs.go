@@ -10,8 +10,9 @@ import (
 
 // blobFetch gathers blobs, each once however many ranks refer to it.
 type blobFetch struct {
-	have map[Digest][]byte
-	want map[Digest]*wantedBlob
+	have  map[Digest][]byte
+	tiles map[Digest]*Tiles // of what was read ahead, decoded
+	want  map[Digest]*wantedBlob
 }
 
 type wantedBlob struct {
@@ -21,7 +22,7 @@ type wantedBlob struct {
 }
 
 func newBlobFetch() *blobFetch {
-	return &blobFetch{have: make(map[Digest][]byte), want: make(map[Digest]*wantedBlob)}
+	return &blobFetch{have: make(map[Digest][]byte), tiles: make(map[Digest]*Tiles), want: make(map[Digest]*wantedBlob)}
 }
 
 // add notes a blob whose chunk i lies at subject(i), unless its bytes ride in the table.
@@ -93,10 +94,10 @@ func (f *blobFetch) offer(from *ahead) {
 	}
 }
 
-func fill(owner map[string]**stored, msgs []stored) {
-	for i := range msgs {
-		if slot := owner[msgs[i].Subject]; slot != nil {
-			*slot = &msgs[i]
+func fill(owner map[string]**stored, msgs []*stored) {
+	for _, m := range msgs {
+		if slot := owner[m.Subject]; slot != nil {
+			*slot = m
 		}
 	}
 }
@@ -104,18 +105,18 @@ func fill(owner map[string]**stored, msgs []stored) {
 // lagDelay is how long a lagging replica is given before it is asked again.
 const lagDelay = 15 * time.Millisecond
 
-func (c *Control) readChunks(ctx context.Context, subjects []string, leader bool) ([]stored, error) {
+func (c *Control) readChunks(ctx context.Context, subjects []string, leader bool) ([]*stored, error) {
 	if !leader {
 		return c.readAll(ctx, c.subj.stream(), subjects)
 	}
-	var msgs []stored
+	var msgs []*stored
 	for _, s := range subjects {
 		m, err := c.leaderGet(ctx, c.subj.stream(), getQuery{LastFor: s})
 		if err != nil {
 			return msgs, err
 		}
 		if m != nil {
-			msgs = append(msgs, *m)
+			msgs = append(msgs, m)
 		}
 	}
 	return msgs, nil
@@ -136,6 +137,8 @@ func (f *blobFetch) join() error {
 				whole = append(whole, part.Data...)
 			}
 			digest = protocol.Sum(whole)
+		} else if t, ok := w.chunks[0].Decoded.(*Tiles); ok {
+			f.tiles[d] = t
 		}
 		if nbytes != w.blob.Nbytes || digest != d {
 			return malformed("drydock.blob", "digest", "%s: %d bytes of %d do not have this digest", w.subjects[0], nbytes, w.blob.Nbytes)

@@ -328,10 +328,7 @@ func DecodeTiles(b []byte) (*Tiles, error) {
 	if w.NTiles > MaxTiles || uint64(len(w.Digests)) != 8*w.NTiles {
 		return nil, malformed(tilesSchema, "digests", "%d bytes for %d tiles", len(w.Digests), w.NTiles)
 	}
-	t := &Tiles{Digests: make([]uint64, w.NTiles)}
-	for i := range t.Digests {
-		t.Digests[i] = binary.LittleEndian.Uint64(w.Digests[8*i:])
-	}
+	t := &Tiles{Digests: unpackDigests(w.Digests)}
 	if err := limited(w.Schema, "bare sources", int64(min(w.NBare, 1<<62)), MaxSources); err != nil {
 		return nil, err
 	}
@@ -340,6 +337,26 @@ func DecodeTiles(b []byte) (*Tiles, error) {
 		return nil, malformed(w.Schema, "bare", "%v", err)
 	}
 	return t, t.validate()
+}
+
+// unpackDigests reads eight bytes a digest. It is most of what decoding costs for a
+// version whose layouts are known: four at a time, from windows of constant size, need
+// one bounds check instead of four, and half the time.
+func unpackDigests(packed []byte) []uint64 {
+	digests := make([]uint64, len(packed)/8)
+	rest := digests
+	for len(rest) >= 4 && len(packed) >= 32 {
+		four, from := rest[:4:4], packed[:32:32]
+		four[0] = binary.LittleEndian.Uint64(from[0:])
+		four[1] = binary.LittleEndian.Uint64(from[8:])
+		four[2] = binary.LittleEndian.Uint64(from[16:])
+		four[3] = binary.LittleEndian.Uint64(from[24:])
+		rest, packed = rest[4:], packed[32:]
+	}
+	for i := range rest {
+		rest[i] = binary.LittleEndian.Uint64(packed[8*i:])
+	}
+	return digests
 }
 
 func (t *Tiles) validate() error {

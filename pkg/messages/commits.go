@@ -148,12 +148,12 @@ func (c *Control) commits(ctx context.Context) ([]Committed, error) {
 		return nil, err
 	}
 	var list []Committed
-	for i := range msgs {
-		it, ok := c.item(&msgs[i])
+	for _, m := range msgs {
+		it, ok := c.item(m)
 		if !ok {
 			continue
 		}
-		v := Committed{Key: it.Place.Key, Seq: it.Seq, At: msgs[i].Time, Headers: traceHeaders(msgs[i].Header)}
+		v := Committed{Key: it.Place.Key, Seq: it.Seq, At: m.Time, Headers: traceHeaders(m.Header)}
 		v.Manifest, _ = it.Body.Facts.(*Manifest)
 		v.Ended, _ = it.Body.Facts.(*Ended)
 		if v.Manifest != nil || v.Ended != nil {

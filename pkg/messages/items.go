@@ -14,6 +14,9 @@ import (
 // item makes of a stored message what the machines understand. A message that can't be
 // read is quarantined, and goes on as ClassBad: it occupies its place like any other.
 func (c *Control) item(m *stored) (protocol.Item, bool) {
+	if it, ok := m.Decoded.(protocol.Item); ok {
+		return it, true
+	}
 	place, ok := c.placeOf(m.Subject)
 	if !ok {
 		c.quarantine(m, fmt.Errorf("no message belongs on this subject"))
@@ -35,10 +38,10 @@ const decodeWorkers = 4
 
 // items reads messages, several at once when they are many; those that do not belong
 // where they lie are left out.
-func (c *Control) items(msgs []stored) []protocol.Item {
+func (c *Control) items(msgs []*stored) []protocol.Item {
 	read := make([]protocol.Item, len(msgs))
 	eachOf(len(msgs), func(i int) {
-		if it, ok := c.item(&msgs[i]); ok {
+		if it, ok := c.item(msgs[i]); ok {
 			read[i] = it
 		}
 	})

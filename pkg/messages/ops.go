@@ -145,6 +145,7 @@ type stored struct {
 	Data    []byte
 	Digest  Digest    // of Data
 	Time    time.Time // when the server stored it
+	Decoded any       // what was made of it when it came: a protocol.Item, a *Tiles or nothing
 }
 
 // leaderGet reads one message through the stream's leader; nil when there is none.
@@ -196,20 +197,20 @@ const (
 // multiGet reads the last message of each subject from any replica; wildcards are
 // allowed. The answer may be short without saying so: callers know what they want,
 // and ask again for what is missing.
-func (c *Control) multiGet(ctx context.Context, stream string, subjects []string) ([]stored, error) {
-	return c.batch(ctx, stream, getQuery{Multi: subjects, MaxBytes: multiBytes})
+func (c *Control) multiGet(ctx context.Context, stream string, subjects []string) ([]*stored, error) {
+	return c.batch(ctx, stream, getQuery{Multi: subjects, MaxBytes: multiBytes}, nil)
 }
 
 // list reads the last message of each subject that matches filter, from any replica. Few
 // come with one request; more than the server lists at once are read page by page, in
 // the order of the stream.
-func (c *Control) list(ctx context.Context, stream, filter string) ([]stored, error) {
+func (c *Control) list(ctx context.Context, stream, filter string) ([]*stored, error) {
 	msgs, err := c.multiGet(ctx, stream, []string{filter})
 	if !errors.Is(err, errTooMany) {
 		return msgs, err
 	}
 	for seq := uint64(1); ; {
-		page, err := c.batch(ctx, stream, getQuery{Seq: seq, NextFor: filter, Batch: multiSubjects, MaxBytes: multiBytes})
+		page, err := c.batch(ctx, stream, getQuery{Seq: seq, NextFor: filter, Batch: multiSubjects, MaxBytes: multiBytes}, nil)
 		msgs = append(msgs, page...)
 		if err != nil || len(page) == 0 {
 			return msgs, err
@@ -222,8 +223,8 @@ func (c *Control) list(ctx context.Context, stream, filter string) ([]stored, er
 var errTooMany = errors.New("direct get: more than 1024 subjects match")
 
 // readAll asks for subjects, all literal, again and again as long as some come.
-func (c *Control) readAll(ctx context.Context, stream string, subjects []string) ([]stored, error) {
-	var all []stored
+func (c *Control) readAll(ctx context.Context, stream string, subjects []string) ([]*stored, error) {
+	var all []*stored
 	for len(subjects) > 0 {
 		page := subjects[:min(len(subjects), multiSubjects)]
 		got, err := c.multiGet(ctx, stream, page)
@@ -246,7 +247,7 @@ func (c *Control) readAll(ctx context.Context, stream string, subjects []string)
 	return all, nil
 }
 
-func without(subjects []string, got []stored) []string {
+func without(subjects []string, got []*stored) []string {
 	have := make(map[string]bool, len(got))
 	for _, m := range got {
 		have[m.Subject] = true

@@ -40,8 +40,7 @@ func (c *Control) Statuses(ctx context.Context) ([]Status, error) {
 		return nil, fmt.Errorf("read statuses of %q: %w", c.cfg.Model, err)
 	}
 	var list []Status
-	for i := range msgs {
-		m := &msgs[i]
+	for _, m := range msgs {
 		if m.Header.Get(hdrMarker) != "" || m.Header.Get(hdrKVOperation) != "" {
 			continue
 		}
