@@ -69,6 +69,7 @@ func BenchmarkAssemble(b *testing.B) {
 				var whole, server []time.Duration
 				for b.Loop() {
 					b.StopTimer()
+					purge(b, raw, fmt.Sprintf("refit.%s.v.%d.%d.>", messages.Token(model), run.Run, version)) // the one before: all of them would fill the stream
 					key := next(b)
 					runtime.GC() // a receiver has no publisher in its process, whose garbage it would collect
 					// Who reads first warms the server's caches: they take turns.
@@ -126,8 +127,9 @@ func publishWide(tb testing.TB, c *messages.Control, key messages.Key, ranks, sh
 	}
 }
 
-// readRaw does nothing but what the server must do for an assembly: it reads the commit
-// through the leader, and then a version's messages, raw.
+// readRaw is a program that does nothing but what the server must do for an assembly: it
+// asks the leader for the commit and a replica for all of the version's messages, both
+// at once as an assembly does, and waits for the last of the answers. It decodes nothing.
 func readRaw(b *testing.B, nc *nats.Conn, key messages.Key) time.Duration {
 	b.Helper()
 	stream := "REFIT_" + messages.Token(model)
@@ -139,10 +141,10 @@ func readRaw(b *testing.B, nc *nats.Conn, key messages.Key) time.Duration {
 		b.Fatal(err)
 	}
 	began := time.Now()
-	if _, err := nc.Request("$JS.API.STREAM.MSG.GET."+stream, commit, 10*time.Second); err != nil {
+	if err := nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, below); err != nil {
 		b.Fatal(err)
 	}
-	if err := nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, below); err != nil {
+	if _, err := nc.Request("$JS.API.STREAM.MSG.GET."+stream, commit, 10*time.Second); err != nil {
 		b.Fatal(err)
 	}
 	for {

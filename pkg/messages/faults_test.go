@@ -155,11 +155,11 @@ func TestContradictingTableIsRefusedByRank(t *testing.T) {
 	}
 }
 
-func purge(t *testing.T, nc *nats.Conn, subject string) {
-	t.Helper()
+func purge(tb testing.TB, nc *nats.Conn, subject string) {
+	tb.Helper()
 	body := fmt.Appendf(nil, `{"filter":%q}`, subject)
 	if _, err := nc.Request("$JS.API.STREAM.PURGE.REFIT_"+messages.Token(model), body, 5*time.Second); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
