@@ -61,6 +61,16 @@ type Peer interface {
 	Close() error
 }
 
+// PartReader is what a Peer may be besides: it tells of parts of a batch as they come, so that whoever must look at the bytes
+// does so while they are in the cache of the core that brought them. Package landing reads by it where it is there.
+type PartReader interface {
+	// ReadParts reads all parts as one batch, as Read would. Landed is called once for each part when its bytes have come,
+	// by the goroutine that brought the last of them; several parts may land at once. It must not wait for other reads of
+	// the peer. Its first error ends the transfer with that error as it is. That a part has landed proves nothing of the
+	// source: the transfer may still fail, and then all its bytes are undefined.
+	ReadParts(dst *Memory, parts [][]Segment, landed func(part int) error) (Transfer, error)
+}
+
 // Transfer is one posted batch.
 type Transfer interface {
 	// Wait returns nil when every byte has arrived, a terminal *Error, or the context's error wrapped, in which case

@@ -32,38 +32,63 @@ const chunkBytes = 1 << 20
 
 // Read implements rdma.Peer.
 func (p *peer) Read(dst *rdma.Memory, segs []rdma.Segment) (rdma.Transfer, error) {
+	return p.ReadParts(dst, [][]rdma.Segment{segs}, nil)
+}
+
+// job is what one worker copies in one go, for one part of the batch.
+type job struct {
+	strided.Chunk
+	part int
+}
+
+// ReadParts implements rdma.PartReader.
+func (p *peer) ReadParts(dst *rdma.Memory, parts [][]rdma.Segment, landed func(int) error) (rdma.Transfer, error) {
 	if dst.Backing() == rdma.Foreign {
 		return nil, p.fail(rdma.ErrUnavailable, errors.New("local moves host memory only"))
 	}
-	if _, err := rdma.CheckAll(segs, p.remote.Regions, dst.Len()); err != nil {
-		return nil, p.fail(rdma.ErrRefused, err)
+	var used []uint32
+	for _, segs := range parts {
+		if _, err := rdma.CheckAll(segs, p.remote.Regions, dst.Len()); err != nil {
+			return nil, p.fail(rdma.ErrRefused, err)
+		}
+		used = append(used, regionsOf(segs)...)
 	}
+	slices.Sort(used)
+	used = slices.Compact(used)
 	if p.live.Closed() {
 		return nil, p.fail(rdma.ErrRefused, rdma.ErrClosed)
 	}
-	used := regionsOf(segs)
 	if err := p.check(used); err != nil {
 		return nil, err
 	}
 	if err := p.open(used); err != nil {
 		return nil, err
 	}
-	chunks := p.chunks(segs, used)
-	t, err := pending.New(&p.live, Name, p.remote.Rank, dst, len(chunks), nil)
+	var todo []job
+	counts := make([]int32, len(parts))
+	for i, segs := range parts {
+		for _, c := range chunks(segs) {
+			todo = append(todo, job{c, i})
+			counts[i]++
+		}
+	}
+	t, err := pending.New(&p.live, Name, p.remote.Rank, dst, len(todo), nil)
 	if err != nil {
 		return nil, err
 	}
 	t.SetVerdict(func() error { return p.check(used) })
-	jobs := make([]func(), len(chunks))
-	for i, c := range chunks {
-		jobs[i] = func() { t.Done(p.copyChunk(t, dst.Bytes(), c)) }
+	t.SetParts(counts, landed)
+	jobs := make([]func(), len(todo))
+	for i, j := range todo {
+		jobs[i] = func() { t.DoneOf(j.part, p.copyChunk(t, dst.Bytes(), j.Chunk)) }
 	}
 	p.t.pool.post(jobs)
 	return t, nil
 }
 
 // chunks cuts each region's segments, so that a chunk has one source.
-func (p *peer) chunks(segs []rdma.Segment, used []uint32) []strided.Chunk {
+func chunks(segs []rdma.Segment) []strided.Chunk {
+	used := regionsOf(segs)
 	if len(used) == 1 {
 		return strided.Chunks(segs, chunkBytes, len(segs)+1)
 	}

@@ -50,6 +50,7 @@ type job struct {
 	t     *pending.Transfer
 	dst   *rdma.Memory
 	chunk chunk
+	part  int // of the batch
 }
 
 // chunk is pairs of runs, flat.
@@ -76,26 +77,43 @@ func newPeer(t *Transport, rd *reader, r rdma.Remote, agent string, control rdma
 
 // Read implements rdma.Peer.
 func (p *peer) Read(dst *rdma.Memory, segs []rdma.Segment) (rdma.Transfer, error) {
-	nbytes, err := rdma.CheckAll(segs, p.remote.Regions, dst.Len())
-	if err != nil {
-		return nil, p.fail(rdma.ErrRefused, err)
+	return p.ReadParts(dst, [][]rdma.Segment{segs}, nil)
+}
+
+// ReadParts implements rdma.PartReader: each part is a request of its own or several, the control channel is asked once.
+func (p *peer) ReadParts(dst *rdma.Memory, parts [][]rdma.Segment, landed func(int) error) (rdma.Transfer, error) {
+	var total int64
+	var jobs []job
+	counts := make([]int32, len(parts))
+	for i, segs := range parts {
+		nbytes, err := rdma.CheckAll(segs, p.remote.Regions, dst.Len())
+		if err != nil {
+			return nil, p.fail(rdma.ErrRefused, err)
+		}
+		total += nbytes
+		chunks, err := p.chunks(dst, segs)
+		if err != nil {
+			return nil, p.fail(rdma.ErrRefused, err)
+		}
+		for _, c := range chunks {
+			jobs = append(jobs, job{dst: dst, chunk: c, part: i})
+		}
+		counts[i] = int32(len(chunks))
 	}
-	chunks, err := p.chunks(dst, segs)
-	if err != nil {
-		return nil, p.fail(rdma.ErrRefused, err)
-	}
-	t, err := pending.New(&p.live, Name, p.remote.Rank, dst, len(chunks), nil)
+	t, err := pending.New(&p.live, Name, p.remote.Rank, dst, len(jobs), nil)
 	if err != nil {
 		return nil, err
 	}
-	used := regionsOf(segs)
-	t.SetCeiling(nbytes, p.t.cfg.Ceiling)
+	used := regionsOf(parts)
+	t.SetCeiling(total, p.t.cfg.Ceiling)
 	t.SetVerdict(func() error { return p.ask(used) })
+	t.SetParts(counts, landed)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, c := range chunks {
-		p.queue = append(p.queue, job{t: t, dst: dst, chunk: c})
+	for i := range jobs {
+		jobs[i].t = t
 	}
+	p.queue = append(p.queue, jobs...)
 	p.wake.Signal()
 	return t, nil
 }
@@ -123,13 +141,16 @@ func (p *peer) chunks(dst *rdma.Memory, segs []rdma.Segment) ([]chunk, error) {
 	return b.out, nil
 }
 
-func regionsOf(segs []rdma.Segment) []rdma.Segment {
+// regionsOf names a byte of the shadow of each region that is read.
+func regionsOf(parts [][]rdma.Segment) []rdma.Segment {
 	var out []rdma.Segment
 	seen := map[uint32]bool{}
-	for i := range segs {
-		if r := segs[i].Region; !seen[r] {
-			seen[r] = true
-			out = append(out, rdma.Contiguous(r, 0, int64(r), 1))
+	for _, segs := range parts {
+		for i := range segs {
+			if r := segs[i].Region; !seen[r] {
+				seen[r] = true
+				out = append(out, rdma.Contiguous(r, 0, int64(r), 1))
+			}
 		}
 	}
 	return slices.Clip(out)
@@ -224,6 +245,9 @@ func (p *peer) start(j job) error {
 	q.ended = func(st nixlsys.Status) { p.end(q, j, st) }
 	q.frozen = func() { p.giveUp(rdma.ErrTimeout) }
 	if st := p.rd.sys.Post(p.rd.handle, h); st != nixlsys.InProgress {
+		if st == nixlsys.Success { // over shared memory it was this goroutine that copied
+			q.told, q.landing = true, j.t.Landed(j.part)
+		}
 		p.rd.finish(q, st)
 		return nil
 	}
@@ -233,10 +257,13 @@ func (p *peer) start(j job) error {
 
 // end frees a request that has ended and tells its transfer.
 func (p *peer) end(q *request, j job, st nixlsys.Status) {
-	var err error
-	if st != nixlsys.Success {
+	err := q.landing
+	switch {
+	case st != nixlsys.Success:
 		p.giveUp(rdma.ErrReset)
 		err = j.t.Fail(rdma.ErrReset, st)
+	case !q.told:
+		err = j.t.Landed(j.part)
 	}
 	if e := errors.Join(p.rd.sys.Free(p.rd.handle, q.handle), p.rd.unuse(j.dst)); e != nil {
 		p.t.cfg.Logger.Warn("free request", "transport", Name, "error", e)

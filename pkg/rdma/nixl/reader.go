@@ -29,13 +29,15 @@ type reader struct {
 
 // request is one posted part of a transfer.
 type request struct {
-	handle nixlsys.Request
-	t      *pending.Transfer
-	posted time.Time
-	nbytes int64
-	given  bool                 // up, and in quarantine
-	ended  func(nixlsys.Status) // called once
-	frozen func()               // called once, when it is given up
+	handle  nixlsys.Request
+	t       *pending.Transfer
+	posted  time.Time
+	nbytes  int64
+	given   bool                 // up, and in quarantine
+	told    bool                 // its transfer knows already that it has landed
+	landing error                // what the transfer's owner said to that
+	ended   func(nixlsys.Status) // called once
+	frozen  func()               // called once, when it is given up
 }
 
 func newReader(a *agent, q *quarantine, stall time.Duration) *reader {

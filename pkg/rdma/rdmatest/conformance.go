@@ -35,6 +35,7 @@ func Conformance(t *testing.T, f Factory) {
 		{"source closed", sourceClosed},
 		{"closed ends refuse", closedEnds},
 		{"bytes stay current", staysCurrent},
+		{"parts are told of when they have come", partsLand},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, f) })
 	}

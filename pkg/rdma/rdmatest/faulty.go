@@ -90,7 +90,67 @@ func (f *faulty) Connect(ctx context.Context, r rdma.Remote) (rdma.Peer, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &faultyPeer{Peer: p, f: f, rank: r.Rank}, nil
+	fp := &faultyPeer{Peer: p, f: f, rank: r.Rank}
+	if parts, ok := p.(rdma.PartReader); ok {
+		return &faultyPartPeer{fp, parts}, nil
+	}
+	return fp, nil
+}
+
+// faultyPartPeer tells of parts, as what it wraps does, and flips the bit of a Corrupt before the part is looked at.
+type faultyPartPeer struct {
+	*faultyPeer
+	inner rdma.PartReader
+}
+
+// ReadParts implements rdma.PartReader.
+func (p *faultyPartPeer) ReadParts(dst *rdma.Memory, parts [][]rdma.Segment, landed func(int) error) (rdma.Transfer, error) {
+	if !p.f.due(p.rank, Corrupt, Stall, Reset, Refuse, FalseCompletion) {
+		return p.inner.ReadParts(dst, parts, landed)
+	}
+	if len(parts) > 0 && p.f.fault.Kind == Corrupt {
+		bad := int(p.f.intn(int64(len(parts))))
+		return p.inner.ReadParts(dst, parts, func(i int) error {
+			if i == bad {
+				p.flip(dst, parts[i])
+			}
+			return landed(i)
+		})
+	}
+	if p.f.fault.Injected != nil {
+		p.f.fault.Injected(p.rank, rdma.Segment{}, -1)
+	}
+	var all []rdma.Segment
+	for _, segs := range parts {
+		all = append(all, segs...)
+	}
+	t, err := p.inject(dst, all)
+	if err != nil {
+		return nil, err
+	}
+	return &lateParts{Transfer: t, parts: len(parts), landed: landed}, nil
+}
+
+// lateParts tells of all parts at the end of a transfer.
+type lateParts struct {
+	rdma.Transfer
+	parts  int
+	landed func(int) error
+	once   sync.Once
+	err    error
+}
+
+// Wait implements rdma.Transfer.
+func (l *lateParts) Wait(ctx context.Context) error {
+	if err := l.Transfer.Wait(ctx); err != nil {
+		return err
+	}
+	l.once.Do(func() {
+		for i := 0; i < l.parts && l.err == nil; i++ {
+			l.err = l.landed(i)
+		}
+	})
+	return l.err
 }
 
 type faultyPeer struct {
@@ -170,7 +230,7 @@ func (t *faultyTransfer) run(release func()) {
 	}
 	switch t.p.f.fault.Kind {
 	case Corrupt:
-		t.flip()
+		t.p.flip(t.dst, t.segs)
 	case Stall:
 		t.stall()
 	case Reset:
@@ -182,18 +242,18 @@ func (t *faultyTransfer) run(release func()) {
 }
 
 // flip changes one bit of a byte that the read brought.
-func (t *faultyTransfer) flip() {
-	if len(t.segs) == 0 {
+func (p *faultyPeer) flip(dst *rdma.Memory, segs []rdma.Segment) {
+	if len(segs) == 0 {
 		return
 	}
-	s := t.segs[t.p.f.intn(int64(len(t.segs)))]
-	at := s.Dst + t.p.f.intn(s.Run)
+	s := segs[p.f.intn(int64(len(segs)))]
+	at := s.Dst + p.f.intn(s.Run)
 	for d := range s.N {
-		at += t.p.f.intn(s.N[d]) * s.DstStride[d]
+		at += p.f.intn(s.N[d]) * s.DstStride[d]
 	}
-	t.dst.Bytes()[at] ^= 1 << t.p.f.intn(8)
-	if t.p.f.fault.Injected != nil {
-		t.p.f.fault.Injected(t.p.rank, s, at)
+	dst.Bytes()[at] ^= 1 << p.f.intn(8)
+	if p.f.fault.Injected != nil {
+		p.f.fault.Injected(p.rank, s, at)
 	}
 }
 

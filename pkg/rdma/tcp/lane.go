@@ -181,7 +181,7 @@ func (l *lane) takeAnswer() error {
 	if no != nil {
 		err = j.t.Fail(no.status.kind(), errors.New(no.text))
 	}
-	j.t.Done(err)
+	j.t.DoneOf(j.part, err)
 	return nil
 }
 

@@ -72,6 +72,7 @@ type job struct {
 	t     *pending.Transfer
 	dst   []byte
 	chunk strided.Chunk
+	part  int // of the batch
 }
 
 func newPeer(t *Transport, d dialer, w welcome) *peer {
@@ -97,30 +98,46 @@ func (p *peer) start(c lifeline) {
 
 // Read implements rdma.Peer.
 func (p *peer) Read(dst *rdma.Memory, segs []rdma.Segment) (rdma.Transfer, error) {
+	return p.ReadParts(dst, [][]rdma.Segment{segs}, nil)
+}
+
+// ReadParts implements rdma.PartReader. While a connection's goroutine looks at a part, the kernel goes on receiving for it.
+func (p *peer) ReadParts(dst *rdma.Memory, parts [][]rdma.Segment, landed func(int) error) (rdma.Transfer, error) {
 	if dst.Backing() == rdma.Foreign {
 		return nil, fail("read", p.remote.Rank, rdma.ErrUnavailable, errors.New("tcp moves host memory only"))
 	}
-	nbytes, err := rdma.CheckAll(segs, p.remote.Regions, dst.Len())
-	if err != nil {
-		return nil, fail("read", p.remote.Rank, rdma.ErrRefused, err)
+	var total int64
+	var jobs []*job
+	counts := make([]int32, len(parts))
+	for i, segs := range parts {
+		nbytes, err := rdma.CheckAll(segs, p.remote.Regions, dst.Len())
+		if err != nil {
+			return nil, fail("read", p.remote.Rank, rdma.ErrRefused, err)
+		}
+		total += nbytes
+		for _, c := range strided.Chunks(segs, p.maxBytes, p.maxSegs) {
+			jobs = append(jobs, &job{dst: dst.Bytes(), chunk: c, part: i})
+			counts[i]++
+		}
 	}
-	chunks := strided.Chunks(segs, p.maxBytes, p.maxSegs)
-	t, err := pending.New(&p.live, Name, p.remote.Rank, dst, len(chunks), p.interrupt)
+	t, err := pending.New(&p.live, Name, p.remote.Rank, dst, len(jobs), p.interrupt)
 	if err != nil {
 		return nil, err
 	}
-	t.SetCeiling(nbytes, p.t.cfg.Ceiling)
-	p.post(t, dst.Bytes(), chunks)
+	t.SetCeiling(total, p.t.cfg.Ceiling)
+	t.SetParts(counts, landed)
+	p.post(t, jobs)
 	return t, nil
 }
 
-func (p *peer) post(t *pending.Transfer, dst []byte, chunks []strided.Chunk) {
+func (p *peer) post(t *pending.Transfer, jobs []*job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, c := range chunks {
+	for _, j := range jobs {
 		p.nextID++
-		p.queue = append(p.queue, &job{id: p.nextID, t: t, dst: dst, chunk: c})
+		j.id, j.t = p.nextID, t
 	}
+	p.queue = append(p.queue, jobs...)
 	p.wake.Broadcast()
 }
 

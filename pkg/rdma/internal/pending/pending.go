@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/drydock-rl/drydock/pkg/rdma"
@@ -23,10 +24,12 @@ type Transfer struct {
 	abortOnce sync.Once
 	start     time.Time
 	nbytes    int64
-	ceiling   int64        // bytes/s, 0: unknown
-	verdict   func() error // the last word on a transfer whose parts all went well; nil for none
-	onAbort   func()       // wakes whoever works on a part; nil for none
-	onFinish  func()       // of the set that follows this transfer; nil for none
+	ceiling   int64                // bytes/s, 0: unknown
+	verdict   func() error         // the last word on a transfer whose parts all went well; nil for none
+	onAbort   func()               // wakes whoever works on a part; nil for none
+	onFinish  func()               // of the set that follows this transfer; nil for none
+	groups    []atomic.Int32       // jobs that are missing of each part of the batch
+	landed    func(part int) error // hears of each part that has come; nil for none
 
 	mu   sync.Mutex
 	left int
@@ -70,6 +73,35 @@ func (t *Transfer) Done(err error) {
 		t.judge()
 		t.finish()
 	}
+}
+
+// SetParts says how many jobs bring each part of the batch, and who hears when the last of a part's has ended well. It is
+// called before the first begins; jobs then end by DoneOf.
+func (t *Transfer) SetParts(jobs []int32, landed func(part int) error) {
+	if landed == nil {
+		return
+	}
+	t.groups, t.landed = make([]atomic.Int32, len(jobs)), landed
+	for i, n := range jobs {
+		t.groups[i].Store(n)
+	}
+}
+
+// DoneOf ends one job of a part of the batch.
+func (t *Transfer) DoneOf(part int, err error) {
+	if err == nil {
+		err = t.Landed(part)
+	}
+	t.Done(err)
+}
+
+// Landed tells, if this was the part's last job, that its bytes are there. The job's goroutine does so itself, before Done.
+// Nobody is told of parts of a transfer that has failed or was given up.
+func (t *Transfer) Landed(part int) error {
+	if t.landed == nil || t.groups[part].Add(-1) > 0 || t.Err() != nil {
+		return nil
+	}
+	return t.landed(part)
 }
 
 // judge gives the last word: no part is under way, and nobody was told yet.
