@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 )
 
@@ -167,10 +166,11 @@ func (a *assembler) build(class cutClass, i int, next []int32) (uint32, bool) {
 	if a.p.o.Classic {
 		a.b.classic = &classicRule{whole: a.whole[a.p.t.names[a.g.uses[i].source]]}
 	}
-	t, ok := a.b.build(s, uses)
-	if !ok {
+	t, err := a.b.build(s, uses)
+	if err != nil {
 		u := &a.g.uses[i]
-		a.g.fault(int(u.dest), "", a.p.t.names[u.source], int(u.copy), ErrLimit, fmt.Sprintf("the view falls into more than %d parts", maxPieces))
+		d := &a.p.dests[u.dest]
+		a.g.fault(int(u.dest), d.Params[d.Copies[u.copy].Param].Name, a.p.t.names[u.source], int(u.copy), err, "")
 		return 0, false
 	}
 	a.p.templates = append(a.p.templates, t)

@@ -287,7 +287,7 @@ func (g *gatherer) newUse(d *Dest, source uint32, c *Copy, p *Param) (u use, rea
 		for k := range walks {
 			var ok bool
 			if before, ok = walks[k].through(&stages[i], before); !ok {
-				return u, 0, fmt.Errorf("%w: the reordering falls into more than %d parts", ErrLimit, maxPieces)
+				return u, 0, fmt.Errorf("%w: the reordering falls into more than %d parts", ErrLimit, maxParts)
 			}
 		}
 		walks = before

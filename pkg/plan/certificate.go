@@ -52,25 +52,25 @@ func (p *Plan) provenUses() error {
 			b := &p.bases[inst.base+uint32(u)]
 			c, q := p.declares(b)
 			if b.off != q.Offset+c.Offset*q.DType.Size() {
-				return p.unproven(b, "it is planned for another place")
+				return p.unproven(b, errOtherPlace)
 			}
 		}
 		alike := func(k uint32) bool { return p.declareAlike(inst, &p.insts[k]) }
 		if slices.ContainsFunc(proven[inst.tmpl], alike) {
 			continue
 		}
-		if wrong, ok := p.provenUse(inst); !ok {
-			return p.unproven(&p.bases[inst.base+uint32(wrong)], "the segments don't write what it says")
+		if wrong, err := p.provenUse(inst); err != nil {
+			return p.unproven(&p.bases[inst.base+uint32(wrong)], err)
 		}
 		proven[inst.tmpl] = append(proven[inst.tmpl], uint32(i))
 	}
 	return nil
 }
 
-// unproven blames a copy for a defect of the plan.
-func (p *Plan) unproven(b *base, detail string) error {
+// unproven blames a copy.
+func (p *Plan) unproven(b *base, err error) error {
 	c, q := p.declares(b)
-	return &Fault{Err: ErrProof, Rank: p.dests[b.dest].Rank, Param: q.Name, Source: c.Source, Copy: int(b.copy), Detail: detail}
+	return &Fault{Err: err, Rank: p.dests[b.dest].Rank, Param: q.Name, Source: c.Source, Copy: int(b.copy)}
 }
 
 // declares returns the copy of a base, and its parameter.
@@ -97,9 +97,16 @@ func sameInts(a, b []int64) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
+// Why a copy is not proven. No known engine lays parameters out as errTooManyRuns says.
+var (
+	errTooManyRuns = fmt.Errorf("%w: copies interleave by strides that don't divide each other, in too many runs to be proven", ErrLimit)
+	errOtherPlace  = fmt.Errorf("%w: it is planned for another place", ErrProof)
+	errOtherBytes  = fmt.Errorf("%w: the segments don't write what the copy says", ErrProof)
+)
+
 // provenUse checks one instance, each of whose copies becomes a space of its own. wrong is the first use of
 // which that can't be shown.
-func (p *Plan) provenUse(inst *instance) (wrong int, ok bool) {
+func (p *Plan) provenUse(inst *instance) (wrong int, err error) {
 	t := p.templates[inst.tmpl]
 	spaces := make([]cover.Space, len(t.fromTo))
 	declared := make([]cover.Region, len(t.fromTo))
@@ -118,14 +125,16 @@ func (p *Plan) provenUse(inst *instance) (wrong int, ok bool) {
 			}
 		}
 	}
-	bad, stray := cover.Equal(spaces, want, t.writes(spaces), 2*(len(t.segs)+len(t.scatters)+len(t.kept)))
+	v := cover.Equal(spaces, want, t.writes(spaces), 2*(len(t.segs)+len(t.scatters)+len(t.kept)))
 	switch {
-	case stray >= 0:
-		return stray, false
-	case len(bad) > 0:
-		return bad[0], false
+	case v.Beyond >= 0:
+		return v.Beyond, errTooManyRuns
+	case v.Stray >= 0:
+		return v.Stray, errOtherBytes
+	case len(v.Wrong) > 0:
+		return v.Wrong[0], errOtherBytes
 	}
-	return 0, true
+	return 0, nil
 }
 
 // writes yields what each use of the template writes or keeps, in the use's space.

@@ -71,6 +71,12 @@ func (b *builder) emitSegs(p *pattern, u int32) {
 		at := 3 - len(inner) + k
 		seg.n[at], seg.srcStride[at], seg.dstStr[at] = d.n, d.src, d.dst
 	}
+	if spelled := p.runs(outer); spelled > maxSegsPerSource-int64(len(b.t.segs)) {
+		b.err = errManySegs
+		return
+	} else if spelled > 1 {
+		b.t.segs = slices.Grow(b.t.segs, int(spelled))
+	}
 	for n := range p.runs(outer) {
 		seg.src, seg.dst = p.src, p.dst
 		for k := outer - 1; k >= 0; k-- {

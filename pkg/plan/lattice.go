@@ -9,9 +9,9 @@ type lattice struct {
 	use  int32                         // the copy that it is a part of
 }
 
-// maxPieces bounds how many lattices one view may fall into. Only a flattened dimension sliced with a step
-// that doesn't divide it makes more than a few.
-const maxPieces = 1 << 16
+// maxParts bounds how many lattices one view may fall into. Only a flattened dimension sliced with a step
+// that doesn't divide it makes more than a few: at most as many as it has rows, columns, or the step has units.
+const maxParts = 1 << 14
 
 // resolver turns walks into lattices over one source shape.
 type resolver struct {
@@ -62,7 +62,7 @@ func (r *resolver) level(l *lattice, rest int64, strides [maxWalk]int64, d int) 
 	if d+1 < len(r.shape) {
 		return r.level(l, rest%s, strides, d+1)
 	}
-	if len(r.out) == maxPieces {
+	if len(r.out) == maxParts {
 		return false
 	}
 	r.out = append(r.out, *l)

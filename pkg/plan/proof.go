@@ -39,17 +39,17 @@ func (p *Plan) proveDest(dest int, g *gatherer, refused *Refused) {
 		want = j.padded(d.regions(dest, g.fills, nil))
 	}
 	got := p.planned(dest)
-	wrong, stray := cover.Equal(j.spaces, want, got, len(p.bases)+len(p.fills)+2*len(d.Params))
-	if stray >= 0 {
+	v := cover.Equal(j.spaces, want, got, len(p.bases)+len(p.fills)+2*len(d.Params))
+	if v.Beyond >= 0 {
+		refused.add(&Fault{Err: errTooManyRuns, Rank: d.Rank, Copy: -1, Param: d.Params[j.params[v.Beyond]].Name})
+	}
+	if v.Stray >= 0 {
 		refused.add(&Fault{Err: ErrProof, Rank: d.Rank, Copy: -1, Detail: "a write leaves every parameter"})
 	}
-	if before := len(refused.Faults) + refused.More; len(wrong) > 0 {
-		j.name(wrong, got, true)
+	if before := len(refused.Faults) + refused.More; len(v.Wrong) > 0 {
+		j.name(v.Wrong, got, true)
 		if len(refused.Faults)+refused.More == before {
-			refused.add(&Fault{
-				Err: ErrProof, Rank: d.Rank, Copy: -1, Param: d.Params[j.params[wrong[0]]].Name,
-				Detail: "the segments don't write what the copies say",
-			})
+			refused.add(&Fault{Err: errOtherBytes, Rank: d.Rank, Copy: -1, Param: d.Params[j.params[v.Wrong[0]]].Name})
 		}
 	}
 }
@@ -88,7 +88,11 @@ func (j *judge) pick(which []int) []cover.Space {
 func (j *judge) declared(regions cover.Regions) {
 	full, padded := j.split()
 	whole := j.pick(full)
-	wrong, _ := cover.Equal(whole, cover.Whole(whole), cover.Within(whole, regions), 2*len(j.d.Copies)+len(whole))
+	v := cover.Equal(whole, cover.Whole(whole), cover.Within(whole, regions), 2*len(j.d.Copies)+len(whole))
+	if v.Beyond >= 0 {
+		j.refused.add(&Fault{Err: errTooManyRuns, Rank: j.d.Rank, Copy: -1, Param: j.d.Params[j.params[full[v.Beyond]]].Name})
+	}
+	wrong := v.Wrong
 	for k, i := range wrong {
 		wrong[k] = full[i]
 	}
@@ -135,7 +139,7 @@ func (j *judge) name(which []int, got cover.Regions, holes bool) {
 		return
 	}
 	faults, ok := cover.Faults(j.spaces, which, got, holes, maxFaults)
-	if !ok {
+	if !ok && len(faults) == 0 {
 		j.refused.add(&Fault{
 			Err: ErrHole, Rank: j.d.Rank, Param: j.d.Params[j.params[which[0]]].Name, Copy: -1,
 			Detail: "holes or overlaps, in too many runs to name them",

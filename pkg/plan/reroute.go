@@ -25,9 +25,9 @@ func (p *Plan) Reroute(batch int, avoid func(rank int) bool) (*Plan, error) {
 		uses, bases := p.again(old, rc.read)
 		id, ok := made[key]
 		if !ok {
-			t, fits := a.b.build(a.sharding(cutClass{class: p.t.classOf[old.source]}), uses)
-			if !fits {
-				return nil, fmt.Errorf("plan: reroute of batch %d: %w", batch, ErrLimit)
+			t, err := a.b.build(a.sharding(cutClass{class: p.t.classOf[old.source]}), uses)
+			if err != nil {
+				return nil, fmt.Errorf("plan: reroute of batch %d: %w", batch, err)
 			}
 			id = uint32(len(q.templates))
 			q.templates = append(q.templates, t)
@@ -88,7 +88,7 @@ func (p *Plan) proveAgainst(q *Plan, batch int) error {
 			var r cover.Region
 			q.batchRegions(batch, i, &r, yield)
 		}
-		if wrong, stray := cover.Equal(spaces, want, p.regions(i), 2*p.writes()); len(wrong) > 0 || stray >= 0 {
+		if v := cover.Equal(spaces, want, p.regions(i), 2*p.writes()); len(v.Wrong) > 0 || v.Stray >= 0 || v.Beyond >= 0 {
 			return fmt.Errorf("plan: reroute of batch %d: %w", batch, ErrProof)
 		}
 	}

@@ -1,5 +1,7 @@
 package plan
 
+import "fmt"
+
 // template is the plan of one source: how a sharding serves a list of uses. Sources that are cut alike and
 // used alike share it; only places differ.
 type template struct {
@@ -116,11 +118,26 @@ type builder struct {
 	parts     [][]lattice // per use
 	t         *template
 	held      []int64 // elements of each use that were found in slots
+	err       error   // that the source falls into too many reads or segments; nothing is added any more
 }
 
-// build plans one source. ok is false when a view falls into more parts than are sensible.
-func (b *builder) build(s *sharding, uses []use) (t *template, ok bool) {
-	b.s, b.uses = s, uses
+// How many reads and segments one source may fall into. At 32 MiB a read that is 32 TiB; beyond, either a size
+// is a lie or a limit of bytes was set far too low, and the plan would fill the memory.
+const (
+	maxReadsPerSource = 1 << 20
+	maxSegsPerSource  = 1 << 19
+)
+
+// Why a source can't be planned.
+var (
+	errManyParts = fmt.Errorf("%w: the view falls into more than %d parts", ErrLimit, maxParts)
+	errManyReads = fmt.Errorf("%w: the source would take more than %d reads: raise BatchBytes or StagingBytes", ErrLimit, maxReadsPerSource)
+	errManySegs  = fmt.Errorf("%w: the source would take more than %d segments", ErrLimit, maxSegsPerSource)
+)
+
+// build plans one source. The error, one of the above, means that it would fall into more parts than are sensible.
+func (b *builder) build(s *sharding, uses []use) (*template, error) {
+	b.s, b.uses, b.err = s, uses, nil
 	b.t = &template{holders: make([][]holder, len(s.slots))}
 	for i := range s.slots {
 		b.t.holders[i] = s.slots[i].from
@@ -132,8 +149,8 @@ func (b *builder) build(s *sharding, uses []use) (t *template, ok bool) {
 	if len(s.shape) == 0 {
 		b.published = newResolver([]int64{1})
 	}
-	if ok := b.resolve(); !ok {
-		return nil, false
+	if !b.resolve() {
+		return nil, errManyParts
 	}
 	b.held = make([]int64, len(uses))
 	for i := range s.slots {
@@ -144,7 +161,7 @@ func (b *builder) build(s *sharding, uses []use) (t *template, ok bool) {
 		b.keep(&s.kept[i])
 	}
 	b.cover()
-	return b.t, true
+	return b.t, b.err
 }
 
 // resolve turns the uses into lattices of joint coordinates. False: too many.
@@ -180,6 +197,9 @@ func (b *builder) cover() {
 
 // slot plans what a box of slot i serves. When a read would be larger than a batch may be, the box is cut.
 func (b *builder) slot(i uint32, part box, within []hit) {
+	if b.err != nil {
+		return
+	}
 	hits := b.cutHits(i, &part, within)
 	if len(hits) == 0 && !b.whole() {
 		return
@@ -197,6 +217,10 @@ func (b *builder) slot(i uint32, part box, within []hit) {
 			limit = min(limit, b.stage)
 		}
 		over = max(over, ceilDiv(groups[k].wire(), limit))
+	}
+	if over > maxReadsPerSource || len(b.t.reads)+len(groups) > maxReadsPerSource {
+		b.err = errManyReads
+		return
 	}
 	if over > 1 {
 		if dim, step := b.splitAt(&part, over); step > 0 {

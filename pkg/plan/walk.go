@@ -62,7 +62,7 @@ func (w *walk) through(st *view.Stage, out []walk) ([]walk, bool) {
 			}
 		}
 	}
-	return out, len(out) <= maxPieces
+	return out, len(out) <= maxParts
 }
 
 // via maps a lattice of a stage's coordinates to the tensor before.

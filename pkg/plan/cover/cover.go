@@ -48,6 +48,29 @@ func (r *Region) settle() {
 	}
 }
 
+// each yields where the region's runs begin, the last dimension fastest.
+func (r *Region) each(yield func(off int64) bool) {
+	var at [MaxDims]int64
+	off := r.Off
+	for {
+		if !yield(off) {
+			return
+		}
+		k := r.NDim - 1
+		for ; k >= 0; k-- {
+			off += r.Stride[k]
+			if at[k]++; at[k] < r.N[k] {
+				break
+			}
+			off -= at[k] * r.Stride[k]
+			at[k] = 0
+		}
+		if k < 0 {
+			return
+		}
+	}
+}
+
 // Regions yields regions until yield returns false. It is called more than once and must yield the same;
 // a region may be changed once it is yielded. id comes back in faults.
 type Regions func(yield func(id int, r *Region) bool)
@@ -73,25 +96,34 @@ func Within(spaces []Space, regions Regions) Regions {
 	}
 }
 
-// Equal reports the spaces, ascending, in which got does not write each byte exactly as often as want, and
-// the id of the first region that leaves its space or lies in none; -1 if all do lie in one. Spaces must be
-// sorted and disjoint. about says how many regions to expect.
-func Equal(spaces []Space, want, got Regions, about int) (wrong []int, stray int) {
+// Verdict says how two sets of regions compare. When some region strays or some space is beyond proof, nothing
+// else was judged.
+type Verdict struct {
+	Wrong  []int // spaces, ascending, in which some byte is not written exactly as often as wanted
+	Stray  int   // id of the first region that leaves its space or lies in none; -1: none does
+	Beyond int   // a space whose regions interleave by strides that don't divide each other, in too many runs; -1: none
+}
+
+// Equal compares what got writes with what want says. Spaces must be sorted and disjoint. about says how many
+// regions to expect.
+func Equal(spaces []Space, want, got Regions, about int) Verdict {
 	c := newChecker(spaces)
 	c.plus, c.minus = make([]uint64, 0, about), make([]uint64, 0, about)
-	if stray = c.collect(got, false); stray >= 0 {
-		return nil, stray
+	if stray := c.collect(got, false); stray >= 0 {
+		return Verdict{Stray: stray, Beyond: -1}
 	}
 	n := len(c.plus)
-	if stray = c.collect(want, true); stray >= 0 {
-		return nil, stray
+	if stray := c.collect(want, true); stray >= 0 {
+		return Verdict{Stray: stray, Beyond: -1}
 	}
 	if len(c.strided) > 0 {
-		c.refine()
+		if i := c.refine(); i >= 0 {
+			return Verdict{Stray: -1, Beyond: i}
+		}
 	} else {
 		c.plus, c.minus = cancel(c.plus, c.minus, n)
 	}
-	return c.compare(), -1
+	return Verdict{Wrong: c.compare(), Stray: -1, Beyond: -1}
 }
 
 // checker holds the corners of all regions. Those of spaces where all regions are single runs are offsets
@@ -201,11 +233,11 @@ func (c *checker) run(space int, flip bool, lo, hi int64) {
 	*begins, *ends = append(*begins, uint64(lo)), append(*ends, uint64(hi))
 }
 
-// runs notes the ends of each run of a region.
-func (c *checker) runs(space int, flip bool, r *Region) {
+// runs notes the ends of each run of a region, until there is no room.
+func (c *checker) runs(space int, flip bool, r *Region, out *corners) {
 	r.each(func(off int64) bool {
 		c.run(space, flip, off, off+r.Run)
-		return true
+		return !out.full()
 	})
 }
 
@@ -239,8 +271,16 @@ func (c *checker) flush(flip bool) {
 	p.NDim = 0
 }
 
-// refine gives the spaces with strided regions their grids, and moves their single runs over to them.
-func (c *checker) refine() {
+// How many corners regions may be spelled out in: some millions, and as many for each region as a few cuts make.
+// Regions that fit their grid have a handful each.
+const (
+	maxCorners          = 1 << 21
+	maxCornersPerRegion = 1 << 8
+)
+
+// refine gives the spaces with strided regions their grids, and moves their single runs over to them. It
+// returns the space at which there would be too many corners; -1 if nowhere.
+func (c *checker) refine() (beyond int) {
 	c.grids = make([]grid, len(c.spaces))
 	c.each(func(space int, _ bool, r *Region) { c.grids[space].strides(r) })
 	base := uint64(c.spaces[len(c.spaces)-1].Hi) + 1
@@ -262,17 +302,27 @@ func (c *checker) refine() {
 	c.plus, c.minus = c.plus[:plain], c.minus[:plain]
 	c.from = math.MaxInt // from here on wanted and got runs alternate
 	var dims [MaxDims + 1]dim
+	out := corners{room: maxCorners + max(len(c.plus), len(c.minus))}
+	beyond = -1
 	c.each(func(space int, flip bool, r *Region) {
-		if len(c.grids[space].pitch) == 0 {
-			c.runs(space, flip, r)
+		if beyond >= 0 {
 			return
 		}
-		plus, minus := &c.plus, &c.minus
-		if flip {
-			plus, minus = minus, plus
+		out.plus, out.minus = &c.plus, &c.minus
+		out.room += maxCornersPerRegion
+		if len(c.grids[space].pitch) == 0 {
+			c.runs(space, flip, r, &out)
+		} else {
+			if flip {
+				out.plus, out.minus = out.minus, out.plus
+			}
+			c.grids[space].add(r.Off-c.spaces[space].Lo, r.dims(dims[:0]), &out)
 		}
-		c.grids[space].add(r.Off-c.spaces[space].Lo, r.dims(dims[:0]), plus, minus)
+		if out.full() {
+			beyond = space
+		}
 	})
+	return beyond
 }
 
 // compare cancels equal corners and names the spaces of those that stay.

@@ -79,9 +79,9 @@ func TestEqual(t *testing.T) {
 		{"over the border", two, []Region{region(0, 6), region(6, 12), region(18, 6)}, nil, 1},
 		{"outside", one, []Region{region(0, 12), region(40, 1)}, nil, 1},
 	} {
-		wrong, stray := Equal(c.spaces, Whole(c.spaces), each(c.got), 8)
-		if !slices.Equal(wrong, c.wrong) || stray != c.stray {
-			t.Errorf("%s: got wrong %v, stray %d; expected %v, %d", c.name, wrong, stray, c.wrong, c.stray)
+		v := Equal(c.spaces, Whole(c.spaces), each(c.got), 8)
+		if !slices.Equal(v.Wrong, c.wrong) || v.Stray != c.stray || v.Beyond >= 0 {
+			t.Errorf("%s: got %+v; expected wrong %v, stray %d", c.name, v, c.wrong, c.stray)
 		}
 	}
 }
@@ -104,9 +104,9 @@ func TestEqualAgainstCounts(t *testing.T) {
 				want = append(want, k)
 			}
 		}
-		wrong, stray := Equal(spaces, Whole(spaces), each(got), 4)
-		if stray >= 0 || !slices.Equal(wrong, want) {
-			t.Fatalf("case %d: got %v (stray %d), counting says %v\n%+v", i, wrong, stray, want, got)
+		v := Equal(spaces, Whole(spaces), each(got), 4)
+		if v.Stray >= 0 || v.Beyond >= 0 || !slices.Equal(v.Wrong, want) {
+			t.Fatalf("case %d: got %+v, counting says %v\n%+v", i, v, want, got)
 		}
 		if len(want) == 0 {
 			equal++
@@ -242,8 +242,8 @@ func BenchmarkEqual(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if wrong, _ := Equal(spaces, Whole(spaces), got, n); wrong != nil {
-			b.Fatal(wrong)
+		if v := Equal(spaces, Whole(spaces), got, n); v.Wrong != nil {
+			b.Fatal(v)
 		}
 	}
 }

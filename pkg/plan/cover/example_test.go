@@ -18,8 +18,8 @@ func ExampleEqual() {
 			}
 		}
 	}
-	wrong, _ := cover.Equal(spaces, cover.Whole(spaces), writes, 2)
-	faults, _ := cover.Faults(spaces, wrong, writes, true, 10)
+	v := cover.Equal(spaces, cover.Whole(spaces), writes, 2)
+	faults, _ := cover.Faults(spaces, v.Wrong, writes, true, 10)
 	for _, f := range faults {
 		fmt.Printf("bytes [%d, %d) are written %d times\n", f.Lo, f.Hi, f.Times)
 	}

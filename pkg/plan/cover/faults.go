@@ -1,9 +1,6 @@
 package cover
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // Fault is a range of bytes that is not written exactly once.
 type Fault struct {
@@ -13,116 +10,62 @@ type Fault struct {
 	IDs    []int // regions that write it, at most four
 }
 
-// maxRuns bounds how many runs Faults spells out before it gives up on naming.
+// maxRuns bounds how many runs Faults looks at before it gives up on naming: a second or two.
 const maxRuns = 1 << 24
 
-// Faults spells the regions of some spaces (by index, ascending) out, run by run, and names up to limit
-// ranges of each that are not written exactly once. holes says whether ranges that nothing writes count.
-// ok is false when there are too many runs to look at.
+// Faults goes over the runs of some spaces (by index, ascending), and names up to limit ranges of each that
+// are not written exactly once. holes says whether ranges that nothing writes count. It holds a few words for
+// each region, however many runs that has. ok is false when there were too many runs to look at all.
 func Faults(spaces []Space, which []int, got Regions, holes bool, limit int) (faults []Fault, ok bool) {
-	runs, ok := spell(spaces, which, got)
+	m, ok := merge(spaces, which, got)
 	if !ok {
 		return nil, false
 	}
-	slices.SortFunc(runs, func(a, b run) int {
-		return cmp.Or(cmp.Compare(a.space, b.space), cmp.Compare(a.lo, b.lo), cmp.Compare(a.hi, b.hi), cmp.Compare(a.id, b.id))
-	})
+	seen := 0
 	for _, i := range which {
-		n := 0
-		for n < len(runs) && runs[n].space == i {
-			n++
-		}
 		f := finder{space: i, limit: limit}
-		f.sweep(runs[:n], spaces[i].Hi-spaces[i].Lo, holes)
+		for len(f.faults) < limit {
+			r, more := m.next(i)
+			if !more {
+				f.end(spaces[i].Hi-spaces[i].Lo, holes)
+				break
+			}
+			if seen++; seen > maxRuns {
+				return append(faults, f.faults...), false
+			}
+			f.run(r, spaces[i].Lo, holes)
+		}
 		faults = append(faults, f.faults...)
-		runs = runs[n:]
 	}
 	return faults, true
 }
 
-// finder gathers the faults of one space.
+// finder gathers the faults of one space, whose runs it is told in ascending order.
 type finder struct {
 	space, limit int
 	faults       []Fault
+	done         int64 // bytes from the space's start that were judged
+	doneBy       int   // the region that wrote the last of them
 }
 
-// sweep goes over the sorted runs of a space of the given size.
-func (f *finder) sweep(runs []run, nbytes int64, holes bool) {
-	end, endID := int64(0), -1
-	for _, r := range runs {
-		if r.lo > end && holes {
-			f.note(end, r.lo, 0)
-		}
-		if r.lo < end {
-			f.note(r.lo, min(r.hi, end), 2, endID, r.id)
-		}
-		if r.hi > end {
-			end, endID = r.hi, r.id
-		}
+// run judges what lies between the runs before and the end of this one.
+func (f *finder) run(r run, start int64, holes bool) {
+	lo, hi := r.lo-start, r.hi-start
+	if lo > f.done && holes {
+		f.note(f.done, lo, 0)
 	}
-	if end < nbytes && holes {
-		f.note(end, nbytes, 0)
+	if lo < f.done {
+		f.note(lo, min(hi, f.done), 2, f.doneBy, r.id)
+	}
+	if hi > f.done {
+		f.done, f.doneBy = hi, r.id
 	}
 }
 
-type run struct {
-	space  int
-	lo, hi int64
-	id     int
-}
-
-// spell lists the runs of all regions that begin in one of the wanted spaces.
-func spell(spaces []Space, which []int, got Regions) (runs []run, ok bool) {
-	c := newChecker(spaces)
-	wanted := make([]bool, len(spaces))
-	for _, i := range which {
-		wanted[i] = true
-	}
-	ok = true
-	got(func(id int, r *Region) bool {
-		i := c.space(r.Off)
-		if i < 0 || !wanted[i] {
-			return true
-		}
-		r.settle()
-		runs, ok = r.spell(i, id, r.Off-spaces[i].Lo, runs)
-		return ok
-	})
-	return runs, ok
-}
-
-// spell lists the region's runs, the last dimension fastest.
-func (r *Region) spell(space, id int, off int64, runs []run) ([]run, bool) {
-	from, ok := r.Off, true
-	r.each(func(at int64) bool {
-		if ok = len(runs) < maxRuns; ok {
-			runs = append(runs, run{space, off + at - from, off + at - from + r.Run, id})
-		}
-		return ok
-	})
-	return runs, ok
-}
-
-// each yields where the region's runs begin, the last dimension fastest.
-func (r *Region) each(yield func(off int64) bool) {
-	var at [MaxDims]int64
-	off := r.Off
-	for {
-		if !yield(off) {
-			return
-		}
-		k := r.NDim - 1
-		for ; k >= 0; k-- {
-			off += r.Stride[k]
-			if at[k]++; at[k] < r.N[k] {
-				break
-			}
-			off -= at[k] * r.Stride[k]
-			at[k] = 0
-		}
-		if k < 0 {
-			return
-		}
+// end judges what lies behind the last run.
+func (f *finder) end(nbytes int64, holes bool) {
+	if f.done < nbytes && holes {
+		f.note(f.done, nbytes, 0)
 	}
 }
 

@@ -17,6 +17,15 @@ type grid struct {
 
 type dim struct{ n, stride int64 }
 
+// corners is where a grid writes the corners of boxes, by sign. Beyond room of either it writes no more than
+// those of the box at hand: somebody gives up.
+type corners struct {
+	plus, minus *[]uint64
+	room        int
+}
+
+func (c *corners) full() bool { return len(*c.plus) > c.room || len(*c.minus) > c.room }
+
 // strides notes the strides of a region as candidates for pitches.
 func (g *grid) strides(r *Region) {
 	runs := int64(1)
@@ -57,7 +66,12 @@ func (g *grid) fix(nbytes int64, base uint64) uint64 {
 			g.radix[i] = chain[i-1] / chain[i]
 		}
 		g.unit[i] = unit
-		unit *= uint64(g.radix[i] + 1)
+		over, product := bits.Mul64(unit, uint64(g.radix[i]+1))
+		if over != 0 || base+product < base {
+			g.pitch = nil // no 64 bits number them
+			return base
+		}
+		unit = product
 	}
 	return base + unit
 }
@@ -76,7 +90,7 @@ func (r *Region) dims(out []dim) []dim {
 }
 
 // add writes the corners of base + all combinations of dims. Dimensions that don't fit the grid are cut.
-func (g *grid) add(base int64, dims []dim, plus, minus *[]uint64) {
+func (g *grid) add(base int64, dims []dim, out *corners) {
 	var width [MaxDims + 2]int64
 	for i := range g.pitch {
 		width[i] = 1
@@ -84,7 +98,7 @@ func (g *grid) add(base int64, dims []dim, plus, minus *[]uint64) {
 	for k, d := range dims {
 		i := slices.Index(g.pitch, d.stride)
 		if i < 0 || width[i] != 1 {
-			g.spell(base, dims, k, plus, minus)
+			g.spell(base, dims, k, out)
 			return
 		}
 		digit := base / g.pitch[i] % g.radix[i]
@@ -92,25 +106,25 @@ func (g *grid) add(base int64, dims []dim, plus, minus *[]uint64) {
 			digit = base / g.pitch[0]
 		}
 		if digit+d.n > g.radix[i] {
-			g.carry(base, dims, k, i, digit, plus, minus)
+			g.carry(base, dims, k, i, digit, out)
 			return
 		}
 		width[i] = d.n
 	}
-	g.corners(base, &width, plus, minus)
+	g.corners(base, &width, out)
 }
 
 // spell adds each index of dimension k by itself.
-func (g *grid) spell(base int64, dims []dim, k int, plus, minus *[]uint64) {
+func (g *grid) spell(base int64, dims []dim, k int, out *corners) {
 	rest := slices.Concat(dims[:k], dims[k+1:])
-	for i := range dims[k].n {
-		g.add(base+i*dims[k].stride, rest, plus, minus)
+	for i := int64(0); i < dims[k].n && !out.full(); i++ {
+		g.add(base+i*dims[k].stride, rest, out)
 	}
 }
 
 // carry cuts dimension k, which overflows the digits of pitch i > 0: a head up to the overflow, whole
 // turns as indices of the pitch above, and a tail.
-func (g *grid) carry(base int64, dims []dim, k, i int, digit int64, plus, minus *[]uint64) {
+func (g *grid) carry(base int64, dims []dim, k, i int, digit int64, out *corners) {
 	n, stride, radix := dims[k].n, dims[k].stride, g.radix[i]
 	part := func(base, n int64, more ...dim) {
 		if n == 0 {
@@ -118,7 +132,7 @@ func (g *grid) carry(base int64, dims []dim, k, i int, digit int64, plus, minus 
 		}
 		d := slices.Concat(dims, more)
 		d[k].n = n
-		g.add(base, d, plus, minus)
+		g.add(base, d, out)
 	}
 	head := (radix - digit) % radix
 	part(base, min(head, n))
@@ -141,7 +155,7 @@ func (g *grid) carry(base int64, dims []dim, k, i int, digit int64, plus, minus 
 
 // corners writes the 2^n corners of a box: its low one at base, each other further by a width, and the sign
 // of each by how many of its coordinates are high ones.
-func (g *grid) corners(base int64, width *[MaxDims + 2]int64, plus, minus *[]uint64) {
+func (g *grid) corners(base int64, width *[MaxDims + 2]int64, out *corners) {
 	n := len(g.pitch)
 	at := g.base
 	for i := range n {
@@ -160,9 +174,9 @@ func (g *grid) corners(base int64, width *[MaxDims + 2]int64, plus, minus *[]uin
 			}
 		}
 		if odd {
-			*minus = append(*minus, corner)
+			*out.minus = append(*out.minus, corner)
 		} else {
-			*plus = append(*plus, corner)
+			*out.plus = append(*out.plus, corner)
 		}
 	}
 }
