@@ -51,6 +51,13 @@ type actor struct {
 	TP      int
 	Stops   map[uint64]moment
 
+	// Of a receiver that shares its engine with others; zero: it has all ranks, and the engine, for itself.
+	Ranks   []int
+	Host    string
+	Group   refit.Engine
+	Engine  string          // file in which its part of the engine notes what it was given; "": nowhere
+	Refuses map[uint64]bool // versions that its part of the engine does not take
+
 	Rank, World, Receivers int
 	Checkpoint             string
 	Versions               uint64
@@ -173,14 +180,20 @@ func (a *actor) follow(ctx context.Context, control *messages.Control, tp *sdktr
 		return err
 	}
 	cfg := refit.ReceiverConfig{
-		Name: a.Name, Model: a.Model, Control: control, Transports: []rdma.Transport{&stoppingTransport{transport, stops}}, TP: a.TP,
-		ArenaRoot: filepath.Join(a.Arenas, a.Name), Logger: log, Tracer: tp.Tracer("actor"),
-		Installer: refit.InstallerFunc(func(context.Context, refit.Installation) (refit.Report, error) {
+		Name: a.Name, Host: a.Host, Model: a.Model, Control: control, Transports: []rdma.Transport{&stoppingTransport{transport, stops}},
+		TP: a.TP, ArenaRoot: filepath.Join(a.Arenas, a.Name), Logger: log, Tracer: tp.Tracer("actor"), Engine: a.Group,
+		Installer: refit.InstallerFunc(func(_ context.Context, in refit.Installation) (refit.Report, error) {
 			stops.reached(inInstaller, "", false)
-			return refit.Report{}, nil
+			err := a.install(in)
+			stops.reached(afterInstaller, "", false)
+			return refit.Report{}, err
 		}),
 	}
-	for rank := range a.TP {
+	ranks := a.Ranks
+	if ranks == nil {
+		ranks = everyRank(a.TP)
+	}
+	for _, rank := range ranks {
 		d, err := capture.Dest(a.TP, rank, false)
 		if err != nil {
 			return err
@@ -192,6 +205,22 @@ func (a *actor) follow(ctx context.Context, control *messages.Control, tp *sdktr
 		return err
 	}
 	return errors.Join(r.Follow(ctx), r.Close())
+}
+
+// install is the actor's part of an engine: it says no, or notes what it was given.
+func (a *actor) install(in refit.Installation) error {
+	if a.Refuses[in.Key.Version] {
+		return refit.Refused(fmt.Errorf("not version %d", in.Key.Version))
+	}
+	if a.Engine == "" {
+		return nil
+	}
+	f, err := os.OpenFile(a.Engine, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, in.Key.Version)
+	return errors.Join(err, f.Close())
 }
 
 // publish is what the publisher program does for a checkpoint.
@@ -236,8 +265,9 @@ func (a *actor) publish(ctx context.Context, control *messages.Control, tp *sdkt
 
 // The moments that are no span's edge.
 const (
-	midRead     = "a read is under way"
-	inInstaller = "in the installer"
+	midRead        = "a read is under way"
+	inInstaller    = "in the installer"
+	afterInstaller = "the engine has it, nobody knows" // of several receivers: the others wait for this one's yes
 )
 
 // stoppingTransport has a moment when a read was posted and is not waited for yet.

@@ -108,7 +108,7 @@ func TestTracesOutOfFolders(t *testing.T) {
 	for rank := range w.trainers {
 		publishers = append(publishers, keeping("publisher", "publisher", w.publisherArgs(rank, "--versions", "1")...))
 	}
-	r := &receiver{process: keeping("host", "receiver", w.receiverArgs("host")...), w: w}
+	r := &receiver{process: keeping("host", "receiver", w.receiverArgs("host", everyRank(w.tp))...), w: w}
 	r.serves(1)
 	r.leavesCleanly(true)
 	leave(t, publishers...)

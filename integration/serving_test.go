@@ -41,7 +41,7 @@ func (r *receiver) servesValues(version, values uint64) tracing.Record {
 // shows proves the bytes and labels of what is served, whoever may be running.
 func (r *receiver) shows(version, values uint64) {
 	r.t.Helper()
-	for rank := range r.w.tp {
+	for _, rank := range r.feeds() {
 		if label := r.label(rank); label != key(version) {
 			r.t.Errorf("arena of rank %d is labelled %v, expected %v", rank, label, key(version))
 		}
@@ -85,7 +85,7 @@ func (r *receiver) image() image {
 		r.t.Fatal(err)
 	}
 	m := image{target: target}
-	for rank := range r.w.tp {
+	for _, rank := range r.feeds() {
 		b, err := os.ReadFile(r.arena(rank))
 		if err != nil {
 			r.t.Fatal(err)
@@ -102,8 +102,8 @@ func (r *receiver) unchanged(before image) {
 	if now.target != before.target {
 		r.t.Errorf("current leads to %s, before it led to %s", now.target, before.target)
 	}
-	for rank := range before.ranks {
-		if !bytes.Equal(now.ranks[rank], before.ranks[rank]) {
+	for i, rank := range r.feeds() {
+		if !bytes.Equal(now.ranks[i], before.ranks[i]) {
 			r.t.Errorf("the arena of rank %d that serves has changed", rank)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,23 +133,31 @@ func (w *world) publishers(args ...string) []*process {
 // receiver starts a receiver of all destination ranks.
 func (w *world) receiver(name string, args ...string) *receiver {
 	w.t.Helper()
-	return &receiver{process: start(w.t, name, "receiver", w.receiverArgs(name, args...)...), w: w}
+	return &receiver{process: start(w.t, name, "receiver", w.receiverArgs(name, everyRank(w.tp), args...)...), w: w}
 }
 
-func (w *world) receiverArgs(name string, args ...string) []string {
+func (w *world) receiverArgs(name string, ranks []int, args ...string) []string {
 	return append([]string{
 		"--nats", w.server.URL(), "--model", w.model, "--name", name, "--capture", built.captures[w.tp],
-		"--tp", strconv.Itoa(w.tp), "--ranks", ranksOf(w.tp), "--arena-dir", w.arenas, "--transport", w.transport,
+		"--tp", strconv.Itoa(w.tp), "--ranks", flagOf(ranks), "--arena-dir", w.arenas, "--transport", w.transport,
 	}, args...)
 }
 
-// ranksOf lists all ranks below n as the flag takes them.
-func ranksOf(n int) string {
-	text := "0"
-	for r := 1; r < n; r++ {
-		text += "," + strconv.Itoa(r)
+// everyRank lists all ranks below n.
+func everyRank(n int) (ranks []int) {
+	for r := range n {
+		ranks = append(ranks, r)
 	}
-	return text
+	return ranks
+}
+
+// flagOf writes ranks as the flag takes them.
+func flagOf(ranks []int) string {
+	words := make([]string, len(ranks))
+	for i, r := range ranks {
+		words[i] = strconv.Itoa(r)
+	}
+	return strings.Join(words, ",")
 }
 
 // key names a version of the first run.
@@ -211,10 +220,25 @@ func (w *world) status(name, what string, wanted func(messages.Status) bool) (fo
 // receiver is a receiver process and where its arenas are.
 type receiver struct {
 	*process
-	w *world
+	w     *world
+	host  string // folder of its host's arenas; "": the world's
+	ranks []int  // that it feeds; nil: all
 }
 
-func (r *receiver) root() string { return filepath.Join(r.w.arenas, r.name) }
+func (r *receiver) root() string {
+	if r.host != "" {
+		return filepath.Join(r.host, r.name)
+	}
+	return filepath.Join(r.w.arenas, r.name)
+}
+
+// feeds lists the ranks that the receiver has arenas for.
+func (r *receiver) feeds() []int {
+	if r.ranks != nil {
+		return r.ranks
+	}
+	return everyRank(r.w.tp)
+}
 
 // arena is the path by which engines read a rank.
 func (r *receiver) arena(rank int) string {
