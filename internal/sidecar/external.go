@@ -24,9 +24,33 @@ type inPlace struct {
 	endpoint *messages.Endpoint
 	commit   time.Duration // longest wait for the other ranks
 	status   func(ctx context.Context, slots []messages.Slot, run uint64)
+	renewal  sync.WaitGroup
+	end      context.CancelFunc // of the renewal
 
 	mu   sync.Mutex
 	slot messages.Slot
+}
+
+// renewInterval is how often a status is put again without a change. It expires a minute after it was put last.
+const renewInterval = 15 * time.Second
+
+// keepStatus renews the status until close: a trainer may take longer for a step than a status lasts, and its ranks would
+// look as if they were gone.
+func (p *inPlace) keepStatus(every time.Duration) {
+	ctx, end := context.WithCancel(context.Background())
+	p.end = end
+	p.renewal.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			p.status(ctx, p.slots(), p.record.Run)
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
 }
 
 // foreignEndpoint describes the memory of an agent that the trainer's process made.
@@ -114,7 +138,12 @@ func (g *geometry) rows() ([]tiles.Shard, int) {
 }
 
 func (p *inPlace) run() messages.RunRecord { return p.record }
-func (p *inPlace) close() error            { return nil }
+
+func (p *inPlace) close() error {
+	p.end()
+	p.renewal.Wait()
+	return nil
+}
 
 func (p *inPlace) slots() []messages.Slot {
 	p.mu.Lock()

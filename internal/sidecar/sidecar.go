@@ -328,6 +328,7 @@ func (s *Sidecar) inPlaceOf(a *arena, endpoint *messages.Endpoint) func(context.
 		if err != nil {
 			return nil, fmt.Errorf("join run of job %s as rank %d: %w", a.req.Job, a.rank, err)
 		}
+		p.keepStatus(renewInterval)
 		return p, nil
 	}
 }
