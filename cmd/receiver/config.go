@@ -73,18 +73,26 @@ func (c *config) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return cli.WithCode(cli.ExitUsage, err)
 	}
-	if err := c.askCapture(ctx, installer, log); err != nil {
+	asked, err := c.asks(installer)
+	if err != nil {
 		return err
 	}
-	dests, err := c.dests()
-	if err != nil {
-		return cli.WithCode(cli.ExitInput, err)
+	var dests []plan.Dest
+	if asked == nil { // what is wrong with a file is said before anything is connected
+		if dests, err = c.dests(); err != nil {
+			return err
+		}
 	}
 	p, err := c.Start(ctx, "drydock-receiver", c.Name, 0, 1, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
+	if asked != nil {
+		if dests, err = c.awaitCapture(ctx, p, asked); err != nil {
+			return err
+		}
+	}
 	receiver, err := c.receiver(p, dests, installer)
 	if err != nil {
 		return err
@@ -125,17 +133,17 @@ func (c *config) arenas() string { return filepath.Join(c.ArenaDir, c.Name) }
 func (c *config) dests() ([]plan.Dest, error) {
 	b, err := cli.ReadFile(c.Capture, plan.MaxCaptureBytes)
 	if err != nil {
-		return nil, fmt.Errorf("read capture: %w", err)
+		return nil, cli.WithCode(cli.ExitInput, fmt.Errorf("read capture: %w", err))
 	}
 	capture, err := plan.DecodeCapture(b)
 	if err != nil {
-		return nil, fmt.Errorf("read capture %s: %w", c.Capture, err)
+		return nil, cli.WithCode(cli.ExitInput, fmt.Errorf("read capture %s: %w", c.Capture, err))
 	}
 	var dests []plan.Dest
 	for _, r := range c.Ranks {
 		d, err := capture.Dest(c.TP, r, c.EP)
 		if err != nil {
-			return nil, fmt.Errorf("read capture %s: %w", c.Capture, err)
+			return nil, cli.WithCode(cli.ExitInput, fmt.Errorf("read capture %s: %w", c.Capture, err))
 		}
 		dests = append(dests, d)
 	}

@@ -11,10 +11,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/drydock-rl/drydock/internal/cli"
+	"github.com/drydock-rl/drydock/internal/wiring"
 	"github.com/drydock-rl/drydock/pkg/messages"
+	"github.com/drydock-rl/drydock/pkg/plan"
+	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/refit"
 	"github.com/drydock-rl/drydock/pkg/refit/install/command"
 	"github.com/drydock-rl/drydock/pkg/refit/install/httpcall"
@@ -75,23 +79,42 @@ type capturer interface {
 	Capture(ctx context.Context) (string, error)
 }
 
-// askCapture has the engine tell what it needs, where no file does.
-func (c *config) askCapture(ctx context.Context, i refit.Installer, log *slog.Logger) error {
-	if c.Capture != "" {
-		return nil
-	}
+// asks gives the engine that is to be asked for a capture; nil where a file is named.
+func (c *config) asks(i refit.Installer) (capturer, error) {
 	engine, ok := i.(capturer)
-	if !ok {
-		return cli.WithCode(cli.ExitUsage, fmt.Errorf("--installer %s needs --capture: only vllm can be asked for one", c.Installer))
+	switch {
+	case c.Capture != "":
+		return nil, nil
+	case !ok:
+		return nil, cli.WithCode(cli.ExitUsage, fmt.Errorf("--installer %s needs --capture: only vllm can be asked for one", c.Installer))
 	}
-	log.Info("asking the engine for the capture of its model", "engine", c.EngineURL)
-	path, err := engine.Capture(ctx)
+	return engine, nil
+}
+
+// awaitCapture has the engine tell what it needs, with a status meanwhile: an engine may take minutes to load its model and
+// to tell, and who looks at the receivers is to see what this one waits for.
+func (c *config) awaitCapture(ctx context.Context, p *wiring.Process, engine capturer) ([]plan.Dest, error) {
+	host, err := rdma.HostID()
 	if err != nil {
-		return cli.WithCode(cli.ExitUnavailable, fmt.Errorf("ask the engine at %s for a capture: %w (or name a file with --capture)", c.EngineURL, err))
+		return nil, cli.WithCode(cli.ExitUnavailable, err)
 	}
-	log.Info("the engine has told what it needs", "capture", path)
-	c.Capture = path
-	return nil
+	waiting, stop := context.WithCancel(ctx)
+	var kept sync.WaitGroup
+	defer kept.Wait()
+	defer stop()
+	kept.Go(func() {
+		refit.KeepStatus(waiting, p.Control, messages.Status{
+			Role: messages.RoleReceiver, Name: c.Name, Host: rdma.HostName(host), Ranks: c.Ranks,
+			StageState: "waiting for the engine to tell what it needs",
+		}, p.Log)
+	})
+	p.Log.Info("asking the engine for the capture of its model", "engine", c.EngineURL)
+	if c.Capture, err = engine.Capture(ctx); err != nil {
+		return nil, cli.WithCode(cli.ExitUnavailable,
+			fmt.Errorf("ask the engine at %s for a capture: %w (or name a file with --capture)", c.EngineURL, err))
+	}
+	p.Log.Info("the engine has told what it needs", "capture", c.Capture)
+	return c.dests()
 }
 
 // check refuses flags that don't go together before anything is connected.

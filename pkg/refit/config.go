@@ -48,7 +48,8 @@ type ReceiverConfig struct {
 	Tracer  trace.Tracer
 	Metrics *tracing.Metrics
 
-	blockBytes int64 // of which arenas note digests; 0: arena's default
+	blockBytes  int64         // of which arenas note digests; 0: arena's default
+	statusEvery time.Duration // how often the status is renewed; default statusInterval
 }
 
 // Engine names an inference engine that several receivers feed, such as one on several hosts. They install a version
@@ -101,6 +102,7 @@ func (c *ReceiverConfig) setDefaults() {
 	setDefault(&c.Lanes, 2)
 	setDefault(&c.Workers, runtime.GOMAXPROCS(0))
 	setDefault(&c.Stall, 30*time.Second)
+	setDefault(&c.statusEvery, statusInterval)
 	if c.Installer == nil {
 		c.Installer = Shm
 	}

@@ -3,6 +3,7 @@ package refit
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -90,27 +91,43 @@ func (r *Receiver) noteSkipped(keys []messages.Key) {
 // statusInterval is how often a status is renewed without a change; it must stay well below the bucket's TTL.
 const statusInterval = 15 * time.Second
 
-// publishStatus keeps the receiver's status in the bucket until ctx ends, and leaves the last one there.
-func (r *Receiver) publishStatus(ctx context.Context) {
+// KeepStatus renews a status that does not change before it expires, until ctx ends: of a process that waits for something
+// before it has a receiver, such as for an engine that tells what it needs.
+func KeepStatus(ctx context.Context, c *messages.Control, s messages.Status, log *slog.Logger) {
 	tick := time.NewTicker(statusInterval)
 	defer tick.Stop()
 	for {
-		r.putStatus(ctx)
+		s.Updated = time.Now()
+		putStatus(ctx, c, s, log)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// publishStatus keeps the receiver's status in the bucket until ctx ends, and leaves the last one there. It runs beside
+// staging and applying, however long these take.
+func (r *Receiver) publishStatus(ctx context.Context) {
+	tick := time.NewTicker(r.cfg.statusEvery)
+	defer tick.Stop()
+	for {
+		putStatus(ctx, r.cfg.Control, r.Status(), r.cfg.Logger)
 		select {
 		case <-r.noted:
 		case <-tick.C:
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			r.putStatus(last)
+			putStatus(last, r.cfg.Control, r.Status(), r.cfg.Logger)
 			return
 		}
 	}
 }
 
-func (r *Receiver) putStatus(ctx context.Context) {
-	err := r.cfg.Control.PutStatus(ctx, r.cfg.Name, r.Status())
-	if err != nil && !errors.Is(err, context.Canceled) {
-		r.cfg.Logger.Warn("status not published", "error", err)
+func putStatus(ctx context.Context, c *messages.Control, s messages.Status, log *slog.Logger) {
+	if err := c.PutStatus(ctx, s.Name, s); err != nil && !errors.Is(err, context.Canceled) {
+		log.Warn("status not published", "error", err)
 	}
 }
