@@ -111,10 +111,15 @@ func sweepDim(boxes []box) int {
 	return best
 }
 
-// FlatBoxes returns the boxes of a row-major tensor that make up the flat range [lo, hi), as few as the
-// range allows, in flat order: lo0,hi0,lo1,hi1,… each. A flattened parameter is published with it.
+// FlatBoxes returns the boxes of a row-major tensor that make up the flat range [lo, hi) of its elements, as
+// few as the range allows, in flat order: lo0,hi0,lo1,hi1,… each. A flattened parameter is published with it.
+// What of the range lies outside the tensor is left out.
 func FlatBoxes(shape []int64, lo, hi int64) [][]int64 {
-	if lo >= hi {
+	nelems := int64(1)
+	for _, n := range shape {
+		nelems *= n
+	}
+	if lo, hi = max(lo, 0), min(hi, nelems); lo >= hi {
 		return nil
 	}
 	if len(shape) == 0 {

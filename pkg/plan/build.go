@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 
@@ -107,17 +108,7 @@ func (g *gatherer) dest(i int) {
 		ok = g.param(i, &d.Params[k]) && ok
 	}
 	ok = ok && g.apart(i)
-	names := map[string]bool{}
-	if len(d.Alias) > 0 {
-		for k := range d.Params {
-			names[d.Params[k].Name] = true
-		}
-	}
-	for other, name := range d.Alias {
-		if !names[name] {
-			g.fault(i, name, "", -1, ErrUnknownParam, fmt.Sprintf("alias %q", other))
-		}
-	}
+	ok = g.names(i) && ok
 	if !ok {
 		return
 	}
@@ -133,6 +124,31 @@ func (g *gatherer) dest(i int) {
 	}
 }
 
+// names checks that every name, aliases included, means one parameter: whoever serves the arena looks them up.
+func (g *gatherer) names(dest int) bool {
+	d := &g.dests[dest]
+	names := make(map[string]bool, len(d.Params))
+	ok := true
+	for k := range d.Params {
+		name := d.Params[k].Name
+		if names[name] {
+			g.fault(dest, name, "", -1, ErrDest, "two parameters have this name")
+			ok = false
+		}
+		names[name] = true
+	}
+	for _, other := range slices.Sorted(maps.Keys(d.Alias)) {
+		switch name := d.Alias[other]; {
+		case !names[name]:
+			g.fault(dest, name, "", -1, ErrUnknownParam, fmt.Sprintf("alias %q", other))
+		case names[other]:
+			g.fault(dest, name, "", -1, ErrDest, fmt.Sprintf("alias %q is the name of another parameter", other))
+			ok = false
+		}
+	}
+	return ok
+}
+
 // param checks that a parameter's bytes can be counted.
 func (g *gatherer) param(dest int, p *Param) bool {
 	if p.Excluded != "" {
@@ -143,10 +159,14 @@ func (g *gatherer) param(dest int, p *Param) bool {
 		g.fault(dest, p.Name, "", -1, ErrDest, fmt.Sprintf("elements of %s are not whole bytes", p.DType))
 		return false
 	}
-	ok := p.Offset >= 0
+	ok := true
 	for _, s := range p.Shape {
+		if s < 0 || p.Offset < 0 {
+			g.fault(dest, p.Name, "", -1, ErrDest, fmt.Sprintf("a negative size or offset: shape %v at %d", p.Shape, p.Offset))
+			return false
+		}
 		if ok {
-			n, ok = mul(n, s)
+			n, ok = mul(n, max(s, 1)) // sizes beside a 0 are to fit too: nelems multiplies them
 		}
 	}
 	if _, ok = add(p.Offset, n, ok); !ok {
@@ -280,6 +300,11 @@ func (g *gatherer) newUse(d *Dest, source uint32, c *Copy, p *Param) (u use, rea
 	if err != nil || reach == 0 {
 		return u, 0, err
 	}
+	for i := range stages {
+		if n := len(stages[i].Shape); n > maxSourceDims {
+			return u, 0, fmt.Errorf("%w: a reordering of %d dimensions, at most %d", ErrLimit, n, maxSourceDims)
+		}
+	}
 	lead := len(c.Shape) - v.NDim
 	walks := []walk{walkOf(&v, c.Stride[lead:], p.DType.Size())}
 	for i := len(stages) - 1; i >= 0; i-- {
@@ -317,7 +342,10 @@ func sameShape(v *view.View, c *Copy) error {
 // regions that write an element twice.
 func destReach(shape, stride []int64) (int64, error) {
 	if len(shape) != len(stride) {
-		return 0, fmt.Errorf("%w: shape %v, strides %v", ErrShape, shape, stride)
+		return 0, fmt.Errorf("%w: %d sizes and %d strides", ErrShape, len(shape), len(stride))
+	}
+	if len(shape) > maxWalk {
+		return 0, fmt.Errorf("%w: a region of %d dimensions, at most %d", ErrLimit, len(shape), maxWalk)
 	}
 	var dims []pdim
 	reach, ok := int64(1), true

@@ -76,7 +76,7 @@ func DecodeCapture(b []byte) (*Capture, error) {
 		return nil, fmt.Errorf("plan: %w: more than %d bytes of JSON", ErrCapture, MaxCaptureBytes)
 	}
 	var f captureFile
-	if err := json.Unmarshal(b, &f); err != nil {
+	if err := json.Unmarshal(quoteNonFinite(b), &f); err != nil {
 		return nil, fmt.Errorf("plan: %w: %w", ErrCapture, err)
 	}
 	d := captureDecoder{ops: map[string][]Op{}, lists: map[string][]int64{}}
@@ -353,5 +353,6 @@ func (d *captureDecoder) fill(raw []json.RawMessage) (f Fill, err error) {
 	if f.Param, f.Offset, f.Shape, f.Stride, err = d.region(raw); err != nil {
 		return f, err
 	}
-	return f, json.Unmarshal(raw[4], &f.Value)
+	f.Value, err = parseFloat(raw[4])
+	return f, err
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 )
@@ -56,10 +57,6 @@ func decodeOp(raw []byte, op *Op) error {
 	return nil
 }
 
-func parseInt(raw []byte) (int64, error) {
-	return strconv.ParseInt(string(bytes.TrimSpace(raw)), 10, 64)
-}
-
 // decodeArg tells arguments apart by their first byte: a number, a list of numbers, a tagged object,
 // or anything else, which stays text and is refused by the operation that gets it.
 func decodeArg(raw []byte, a *Arg) error {
@@ -91,13 +88,13 @@ func decodeArg(raw []byte, a *Arg) error {
 // decodeTagged reads the objects that JSON needs for what Python writes as slices, Ellipsis and None.
 func decodeTagged(raw []byte, a *Arg) error {
 	var t struct {
-		Int      *int64   `json:"int"`
-		Slice    []*int64 `json:"slice"`
-		Ellipsis *bool    `json:"ellipsis"`
-		None     *bool    `json:"none"`
-		List     []int64  `json:"list"`
-		Index    []int64  `json:"index"`
-		DType    *string  `json:"dtype"`
+		Int      *int64            `json:"int"`
+		Slice    []json.RawMessage `json:"slice"`
+		Ellipsis *bool             `json:"ellipsis"`
+		None     *bool             `json:"none"`
+		List     []int64           `json:"list"`
+		Index    []int64           `json:"index"`
+		DType    *string           `json:"dtype"`
 	}
 	switch err := json.Unmarshal(raw, &t); {
 	case err != nil: // nested lists, booleans: some gather, which the operation refuses
@@ -123,24 +120,22 @@ func decodeTagged(raw []byte, a *Arg) error {
 }
 
 // decodeSlice reads [start, stop, step] with nulls for what is absent.
-func decodeSlice(bounds []*int64, a *Arg) error {
+func decodeSlice(bounds []json.RawMessage, a *Arg) error {
 	if len(bounds) != 3 {
 		return fmt.Errorf("a slice of %d values, expected 3", len(bounds))
 	}
 	a.Kind = ArgSlice
-	for i, b := range bounds {
-		if b == nil {
+	for i, into := range []*int64{&a.Start, &a.Stop, &a.Step} {
+		if string(bounds[i]) == "null" {
 			continue
 		}
-		a.Has |= HasStart << i
-		switch i {
-		case 0:
-			a.Start = *b
-		case 1:
-			a.Stop = *b
-		case 2:
-			a.Step = *b
+		n, err := parseInt(bounds[i])
+		if err != nil && !errors.Is(err, strconv.ErrRange) { // beyond 64 bits n is the last number there is, as in Python
+			*a = Arg{Kind: ArgText, Text: fmt.Sprintf("a slice with the bound %.20s", bounds[i])} // the operation refuses it
+			return nil
 		}
+		a.Has |= HasStart << i
+		*into = n
 	}
 	return nil
 }

@@ -37,11 +37,12 @@ func (f *FillOp) Do(dst []byte) error {
 	return nil
 }
 
-// constant returns the bytes of v in the type; an integer type must hold it exactly.
+// constant returns the bytes of v in the type: the nearest value of a floating-point type, as torch's fill_
+// writes it, since recorders note what a loader asked for. An integer type must hold it exactly.
 func (d DType) constant(v float64) ([]byte, error) {
 	if f := d.format(); f != nil {
-		pattern, exact := cast.Encode(v, f)
-		if !exact {
+		pattern, holds := cast.Encode(v, f)
+		if !holds {
 			return nil, fmt.Errorf("%w: %s does not hold %g", ErrCast, d, v)
 		}
 		return pattern, nil

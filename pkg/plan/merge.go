@@ -393,10 +393,7 @@ func (m *Merger) newBox(box, stride []int64, shape uint32) (id uint32, empty boo
 			return 0, false, err
 		}
 	}
-	for d := 0; d < len(box); d += 2 {
-		empty = empty || box[d] == box[d+1]
-	}
-	return id, empty, nil
+	return id, hollow(box), nil
 }
 
 // geometry takes a row of Merger.box apart.
@@ -425,8 +422,19 @@ func packed(box, stride []int64) bool {
 	return true
 }
 
+// hollow reports whether a box, lo0,hi0,lo1,hi1,…, holds nothing.
+func hollow(box []int64) bool {
+	for d := 0; d < len(box); d += 2 {
+		if box[d] == box[d+1] {
+			return true
+		}
+	}
+	return false
+}
+
 // inside checks a box and its strides against the shape. Strides of 0 are refused where they would show one
-// element several times: whoever reads such a shard would read its bytes several times.
+// element several times: whoever reads such a shard would read its bytes several times. Along dimensions of one
+// element, and in boxes of none, nothing moves: strides there may be anything, as in torch.
 func inside(box, stride, shape []int64) error {
 	for d, n := range shape {
 		if lo, hi := box[2*d], box[2*d+1]; lo < 0 || hi < lo || hi > n {
@@ -434,7 +442,7 @@ func inside(box, stride, shape []int64) error {
 		}
 	}
 	for d, st := range stride {
-		if n := box[2*d+1] - box[2*d]; st < 0 || st == 0 && n > 1 {
+		if n := box[2*d+1] - box[2*d]; n > 1 && st <= 0 && !hollow(box) {
 			return fmt.Errorf("%w: stride %d of dimension %d of %d elements", ErrLayout, st, d, n)
 		}
 	}

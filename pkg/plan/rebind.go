@@ -5,8 +5,8 @@ import "slices"
 // Rebind returns the plan for another table of the same sources, such as that of the next version. With the
 // same table it is the plan itself: addresses and incarnations are no part of a plan. When some ranks'
 // layouts changed, only the sources that they cut otherwise are planned anew; when a source changed its
-// type or shape, or the ranks are others, or others are excluded or reached otherwise, everything is. A partial plan becomes one
-// that reads everything.
+// type or shape, or the ranks are others, or others are excluded or reached otherwise, everything is. A partial
+// plan becomes one that reads everything.
 func (p *Plan) Rebind(t *Table) (*Plan, error) {
 	if t == p.t {
 		return p, nil
@@ -21,7 +21,7 @@ func (p *Plan) Rebind(t *Table) (*Plan, error) {
 		return New(t, p.dests, p.o)
 	}
 	moved := *g
-	moved.t, moved.uses, moved.refused = t, slices.Clone(g.uses), Refused{}
+	moved.t, moved.uses, moved.refused, moved.row = t, slices.Clone(g.uses), Refused{}, nil
 	for i := range moved.uses {
 		u := &moved.uses[i]
 		old := u.source

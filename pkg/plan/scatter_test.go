@@ -3,6 +3,7 @@ package plan
 import (
 	"bytes"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -126,7 +127,24 @@ func TestFill(t *testing.T) {
 		{F8E8M0, 0, "\x00"},
 		{U8, 256, "does not hold 256"},
 		{I8, 0.5, "does not hold 0.5"},
-		{BF16, 0.1, "does not hold 0.1"},
+		{BF16, 0.1, "\xcd\x3d"}, // the nearest, as torch
+		{F32, 0.1, "\xcd\xcc\xcc\x3d"},
+		{F16, 65519, "\xff\x7b"},
+		{F16, 1e-9, "\x00\x00"},
+		{F64, math.Inf(-1), "\x00\x00\x00\x00\x00\x00\xf0\xff"},
+		{BF16, math.Inf(1), "\x80\x7f"},
+		{F8E5M2, math.Inf(-1), "\xfc"},
+		{F16, math.NaN(), "\x00\x7e"},
+		{F8E4M3, math.NaN(), "\x7f"},
+		{F8E4M3, -448, "\xfe"},
+		{F8E4M3FNUZ, math.NaN(), "\x80"},
+		{F16, 65520, "does not hold 65520"},
+		{F32, 1e39, "does not hold 1e+39"},
+		{F8E4M3, 500, "does not hold 500"},
+		{F8E4M3, math.Inf(1), "does not hold +Inf"},
+		{F8E5M2FNUZ, math.Inf(1), "does not hold +Inf"},
+		{I32, math.NaN(), "does not hold NaN"},
+		{U64, math.Inf(1), "does not hold +Inf"},
 		{Bool, 2, "does not hold 2"},
 		{C64, 1, "does not hold 1"},
 	} {

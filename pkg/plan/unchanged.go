@@ -309,7 +309,7 @@ func (p *Plan) Partial(u Unchanged) (*Plan, error) {
 		return New(p.t, p.dests, o)
 	}
 	g := *p.g
-	g.o, g.refused = o, Refused{}
+	g.o, g.refused, g.row = o, Refused{}, nil // the plan stays as it is, whoever uses it meanwhile
 	q := &Plan{t: p.t, g: &g, dests: p.dests, o: o, fills: p.fills, prices: p.prices, excluded: p.excluded}
 	a := newAssembler(q)
 	a.keep(p)

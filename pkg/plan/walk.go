@@ -1,6 +1,10 @@
 package plan
 
-import "github.com/drydock-rl/drydock/pkg/plan/view"
+import (
+	"sort"
+
+	"github.com/drydock-rl/drydock/pkg/plan/view"
+)
 
 // maxWalk is the largest number of dimensions of a walk. Views have fewer; cutting may add some.
 const maxWalk = 16
@@ -52,7 +56,9 @@ func (w *walk) through(st *view.Stage, out []walk) ([]walk, bool) {
 		return nil, false
 	}
 	for i := range lats {
-		for k := range st.Parts {
+		lo, last := lats[i].bounds(st.Dim)
+		first := sort.Search(len(st.Parts), func(k int) bool { return st.Parts[k].Hi[st.Dim] > lo })
+		for k := first; k < len(st.Parts) && st.Parts[k].Lo[st.Dim] <= last; k++ {
 			p := &st.Parts[k]
 			b := box{n: len(st.Shape)}
 			copy(b.lo[:], p.Lo)
@@ -60,9 +66,12 @@ func (w *walk) through(st *view.Stage, out []walk) ([]walk, bool) {
 			for _, l := range lats[i].cut(&b, nil) {
 				out = append(out, l.via(p))
 			}
+			if len(out) > maxParts {
+				return nil, false
+			}
 		}
 	}
-	return out, len(out) <= maxParts
+	return out, true
 }
 
 // via maps a lattice of a stage's coordinates to the tensor before.

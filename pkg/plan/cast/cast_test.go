@@ -166,11 +166,15 @@ func TestEncode(t *testing.T) {
 		v     float64
 		f     *Format
 		want  uint64
-		exact bool
-	}{{0, BF16, 0, true}, {1, F16, 0x3C00, true}, {0.1, BF16, 0x3DCD, false}, {1000, F8E4M3, 0x7F, false}, {-2, F64, 0xC000000000000000, true}} {
-		b, exact := Encode(c.v, c.f)
-		if got := load(b, c.f.bits); got != c.want || exact != c.exact {
-			t.Errorf("%g as %s: got %#x, %t; expected %#x, %t", c.v, c.f.Name, got, exact, c.want, c.exact)
+		holds bool
+	}{
+		{0, BF16, 0, true}, {1, F16, 0x3C00, true}, {0.1, BF16, 0x3DCD, true}, {-2, F64, 0xC000000000000000, true},
+		{1000, F8E4M3, 0x7F, false}, {math.Inf(1), F8E4M3, 0x7F, false}, {1e39, F32, 0x7F800000, false}, {1e6, F8E5M2, 0x7C, false},
+		{math.Inf(-1), F16, 0xFC00, true}, {math.NaN(), F8E4M3FNUZ, 0x80, true}, {math.Inf(1), F8E4M3FNUZ, 0x80, false},
+	} {
+		b, holds := Encode(c.v, c.f)
+		if got := load(b, c.f.bits); got != c.want || holds != c.holds {
+			t.Errorf("%g as %s: got %#x, %t; expected %#x, %t", c.v, c.f.Name, got, holds, c.want, c.holds)
 		}
 	}
 }

@@ -144,16 +144,17 @@ func store(b []byte, bits int, x uint64) {
 	}
 }
 
-// Encode returns the pattern of a float64 constant in the format, as fill_ would write it. exact tells
-// whether the format holds it.
-func Encode(v float64, to *Format) (pattern []byte, exact bool) {
-	bits := math.Float64bits(v)
-	x, over := to.cast(F64, bits, Fails)
+// Encode returns the pattern of a float64 constant in the format, rounded as torch's fill_ rounds. holds is
+// false for values beyond the format's range: there torch raises, writes infinity or the largest value, by type
+// and version.
+func Encode(v float64, to *Format) (pattern []byte, holds bool) {
+	x, over := to.cast(F64, math.Float64bits(v), Fails)
 	pattern = make([]byte, to.bits/8)
 	store(pattern, to.bits, x)
 	back := v
 	if to != F64 {
 		back = float64(value(to, pattern))
 	}
-	return pattern, !over && (back == v || v != v)
+	beyond := math.IsInf(back, 0) != math.IsInf(v, 0) || math.IsNaN(back) != math.IsNaN(v)
+	return pattern, !over && !beyond
 }

@@ -127,8 +127,11 @@ func (s *state) tensorSplit(args []Arg) *Error {
 			}
 			return more*(each+1) + (i-more)*each, each
 		}}
-	case ArgInts:
-		at := args[0].Ints
+	case ArgInts, ArgIndex:
+		at := args[0].Ints // torch takes a tensor of indices too
+		if args[0].Text != "" {
+			return unsupported("sections %s", args[0].Text)
+		}
 		s.list = &parts{dim: dim, n: int64(len(at)) + 1, bounds: func(i int64) (int64, int64) {
 			start, stop := int64(0), size
 			if i > 0 {

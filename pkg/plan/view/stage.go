@@ -1,10 +1,11 @@
 package view
 
 // Stage is a row-major tensor that a copying operation made. Its elements are given by parts: boxes that
-// together hold each coordinate once.
+// together hold each coordinate once, and follow each other along one dimension.
 type Stage struct {
 	Shape []int64
 	Parts []Part
+	Dim   int // along which the parts follow each other; each holds the other dimensions whole
 }
 
 // Part says where a box of a stage comes from: the element at coordinate c lies at
@@ -51,7 +52,7 @@ func (s *state) indexSelect(args []Arg) *Error {
 	if s.NDim == 0 || len(list) > maxIndices {
 		return unsupported("%d indices of %d dimensions", len(list), s.NDim)
 	}
-	st := Stage{Shape: append([]int64(nil), s.Shape[:s.NDim]...)}
+	st := Stage{Shape: append([]int64(nil), s.Shape[:s.NDim]...), Dim: dim}
 	st.Shape[dim] = int64(len(list))
 	for _, i := range list {
 		if i < 0 || i >= s.Shape[dim] {
