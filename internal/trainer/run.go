@@ -62,16 +62,48 @@ func (t *Trainer) steps(ctx context.Context) error {
 			"run", t.Publisher.Run().Run, "job", t.Publisher.Run().Job, "newest", first-1, "versions", t.Steps.Versions)
 	}
 	for v := first; t.Steps.Versions == 0 || v <= t.Steps.Versions; v++ {
-		if err := t.skippable(ctx, v, t.step(ctx, v)); err != nil {
+		if err := t.persist(ctx, v); err != nil {
 			return err
 		}
-		select {
-		case <-time.After(t.Steps.Interval):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := wait(ctx, t.Steps.Interval); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// persist does a version's step, again and again while the server doesn't have the model's stream.
+func (t *Trainer) persist(ctx context.Context, version uint64) error {
+	for gone := time.Duration(0); ; gone += streamLook {
+		err := t.skippable(ctx, version, t.step(ctx, version))
+		if !errors.Is(err, messages.ErrNoStream) {
+			return err
+		}
+		if gone%streamSay == 0 {
+			t.Logger.Warn("the server has lost the model's stream: tried again when it is there (refitctl init makes it)", "version", version, "error", err)
+		}
+		if wait(ctx, streamLook) != nil {
+			return err
+		}
+	}
+}
+
+// A server that came back without its data is no reason to throw away a trainer: what it holds is put back once somebody
+// has made the stream again. Until then a rank tries every streamLook, and says so every streamSay.
+const (
+	streamLook = time.Second
+	streamSay  = 30 * time.Second
+)
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // first is the version after the newest one of this run: a rank that is started again goes on where the others are. What

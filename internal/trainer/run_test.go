@@ -158,6 +158,84 @@ func TestSecondLifeGoesOn(t *testing.T) {
 	}
 }
 
+// TestStreamGoneAndBack has the model's stream vanish under a trainer, as when a server comes back without its data, and
+// somebody make it again: the trainer is still there, and receivers follow its next versions.
+func TestStreamGoneAndBack(t *testing.T) {
+	t.Parallel()
+	server, cfg := natstest.Start(t, natsd.Options{}), messages.Config{Model: "m", Memory: true}
+	tr := life(t, natstest.Open(t, server, cfg), "one", Steps{Interval: time.Millisecond}, nil)
+	stop := tr.run(t)
+	awaitNewest(t, tr.Control, 3)
+	ctx, nc := natstest.Context(t, patience), natstest.Connect(t, server)
+	if err := messages.Remove(ctx, nc, cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := messages.Init(ctx, nc, cfg); err != nil {
+		t.Fatal(err)
+	}
+	watched, err := tr.Control.Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, ok := <-watched; !ok {
+			t.Fatal("nothing was announced on the new stream")
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStreamGone has it stay away: the trainer says so, waits, and ends when it is told to.
+func TestStreamGone(t *testing.T) {
+	t.Parallel()
+	server, cfg := natstest.Start(t, natsd.Options{}), messages.Config{Model: "m", Memory: true}
+	tr := life(t, natstest.Open(t, server, cfg), "one", Steps{}, nil)
+	ctx := natstest.Context(t, patience)
+	for v := range uint64(2) { // all slots hold something, which a third version has withdrawn first
+		if err := tr.step(ctx, v+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := messages.Remove(ctx, natstest.Connect(t, server), cfg); err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan struct{}, 1)
+	tr.Logger = slog.New(&heard{Handler: slog.DiscardHandler, text: "lost the model's stream", said: said})
+	told, tell := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- tr.persist(told, 3) }()
+	select {
+	case <-said:
+	case <-ctx.Done():
+		t.Error("nobody was told that the stream is gone")
+	}
+	tell()
+	if err := <-done; !errors.Is(err, messages.ErrNoStream) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// heard signals when a message with a text is logged.
+type heard struct {
+	slog.Handler
+	text string
+	said chan<- struct{}
+}
+
+func (h *heard) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *heard) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, h.text) {
+		select {
+		case h.said <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
 // TestOtherRanksLead has a rank start when nothing is listed any more but another rank is in the middle of a version.
 func TestOtherRanksLead(t *testing.T) {
 	t.Parallel()

@@ -341,6 +341,57 @@ func TestLostData(t *testing.T) {
 	}
 }
 
+// TestLostDataFoundLate: a server forgets everything, and versions are published on before anybody has looked what is gone.
+// The first look puts back what no publication brings: the run's record, without which receivers follow nothing, and the
+// blobs that each rank believes stored.
+func TestLostDataFoundLate(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, natsd.Options{})
+	ctx := natstest.Context(t, 30*time.Second)
+	ranks := []*messages.Control{natstest.Open(t, s, memory()), natstest.Open(t, s, memory())}
+	run := takeRun(t, ranks[0], "job", 2)
+	publish := func(version uint64) {
+		t.Helper()
+		for r, c := range ranks {
+			if err := c.Publish(ctx, publication(messages.Key{Run: run.Run, Version: version}, r, 2)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := ranks[0].Commit(ctx, messages.Key{Run: run.Run, Version: version}, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restore := func(version uint64, r int) {
+		t.Helper()
+		if err := ranks[r].Restore(ctx, run, publication(messages.Key{Run: run.Run, Version: version}, r, 2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(1)
+	restore(1, 0)
+	restore(1, 1)
+	if err := s.Restart(); err != nil { // streams in memory are gone
+		t.Fatal(err)
+	}
+	receiver := natstest.Open(t, s, memory())
+	publish(2)
+	if v, err := receiver.Assemble(natstest.Context(t, 200*time.Millisecond), messages.Key{Run: run.Run, Version: 2}); err == nil {
+		t.Fatalf("nothing was missing: %v", v.Manifest.Key)
+	}
+	restore(2, 0)
+	restore(2, 1) // after the other rank has put the record back
+	watched, err := receiver.Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, ok := <-watched; !ok || a.Key.Version != 2 {
+		t.Errorf("announced %s, %v", a.Key, ok)
+	}
+	if _, err := receiver.Assemble(ctx, messages.Key{Run: run.Run, Version: 2}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFullStream: when the stream is full, publishing fails at once and says so.
 func TestFullStream(t *testing.T) {
 	t.Parallel()

@@ -31,6 +31,7 @@ type Control struct {
 	layouts    cache[knownLayout]
 	endpoints  cache[*Endpoint]
 	runs       cache[RunRecord] // by number: records are written once
+	recorded   cache[time.Time] // by number of the run: when the server stored its record, as this process first saw it
 	stored     cache[bool]      // blobs that this process has seen stored, by run and digest
 	encoded    encodedLayout    // the one published last
 	bad        quarantined

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/drydock-rl/drydock/pkg/messages/protocol"
@@ -177,8 +178,12 @@ func (c *Control) Restore(ctx context.Context, run RunRecord, p Publication) err
 	return err
 }
 
-// lost asks the leader whether the commit or this rank's table is gone.
+// lost asks the leader whether the run's record, the commit or this rank's table is gone, or was: what is in a stream that
+// came back empty, and was filled by other ranks since, does not hold this rank's blobs.
 func (c *Control) lost(ctx context.Context, p Publication) (bool, error) {
+	if gone, err := c.emptied(ctx, p.Key.Run); gone || err != nil {
+		return gone, err
+	}
 	for _, place := range []protocol.Place{
 		{Kind: protocol.KindCommit, Key: p.Key},
 		{Kind: protocol.KindTable, Key: p.Key, Rank: p.Rank},
@@ -196,6 +201,39 @@ func (c *Control) lost(ctx context.Context, p Publication) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// emptied reports whether the stream has lost a run's record since this process first saw it. A record is written once and
+// never expires, so one that was stored at another time is one that somebody has put back.
+func (c *Control) emptied(ctx context.Context, run uint64) (bool, error) {
+	m, err := c.keepAsking(ctx, getQuery{LastFor: c.subj.run(run)})
+	if err != nil {
+		return false, fmt.Errorf("look for the record of run %d: %w", run, err)
+	}
+	if m == nil {
+		return true, nil
+	}
+	id := strconv.FormatUint(run, 10)
+	before, known := c.recorded.get(id)
+	c.recorded.put(id, m.Time)
+	return known && !before.Equal(m.Time), nil
+}
+
+// keepAsking reads one message of the stream through its leader as often as it takes; nil when there is none.
+func (c *Control) keepAsking(ctx context.Context, query getQuery) (*stored, error) {
+	for {
+		m, err := c.leaderGet(ctx, c.subj.stream(), query)
+		switch res := result(err); res.Outcome {
+		case protocol.OK:
+			return m, nil
+		case protocol.Refused:
+			return nil, res.Err
+		}
+		pause(ctx, retryDelay)
+		if ctx.Err() != nil {
+			return nil, gaveUp(ctx, err)
+		}
+	}
 }
 
 // CollectRun removes what an older run has left behind: it ends its versions, waits for
