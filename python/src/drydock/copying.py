@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -67,14 +68,22 @@ class Slot:
 Copy = tuple[Any, Any]  # destination, source
 
 
-def plan(shards: Sequence[Shard], served: Sequence[str], places: Sequence[Sequence[Mapping[str, Any]]], slot: Slot) -> list[Copy]:
+@dataclass(frozen=True)
+class Named:
+    """A copy, and the tensor that it brings a part of."""
+
+    name: str
+    copy: Copy
+
+
+def plan(shards: Sequence[Shard], served: Sequence[str], places: Sequence[Sequence[Mapping[str, Any]]], slot: Slot) -> list[Named]:
     """The copies that bring every shard to its places. A shard's blocks are boxes of its tensor, packed in the slot."""
-    copies: list[Copy] = []
+    copies: list[Named] = []
     for shard, dtype, blocks in zip(shards, served, places, strict=True):
         for block in blocks:
             box = [(lo, hi) for lo, hi in block["box"]]
             if all(hi > lo for lo, hi in box):
-                copies.append(_copy(shard, dtype, box, int(block["offset"]), slot))
+                copies.append(Named(shard.name, _copy(shard, dtype, box, int(block["offset"]), slot)))
     return copies
 
 

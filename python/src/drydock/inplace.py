@@ -17,7 +17,8 @@ from __future__ import annotations
 import importlib
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from . import copying, errors
@@ -70,8 +71,12 @@ class InPlacePublisher(Publisher):
     """A `Publisher` that copies nothing. Its arguments are the same, except that nothing is cast.
 
     agent: makes the NIXL agent; default `NixlAgent`.
-    digests: gives xxh3-64 of all tiles, little-endian, in layout order, for the sidecar's answer to the attach (with `grids`
-        and `tiles`) and the shards. Without it the version has no digests, and receivers that insist on them refuse it.
+    digests: gives xxh3-64 of the tiles of the shards that are digested, little-endian: shard by shard, the tiles of one in
+        row-major order. It is called with the sidecar's answer to the attach (`grids` has the extent of a tile for each
+        shard, `tiles` is how many there are together) and with the shards, both of those that are digested. Without it the version has no
+        digests, and receivers that insist on them refuse it.
+    digested: with digests, which tensors have some: patterns of names, or a function of the shard; default all. Bytes of the
+        others count as not verified at the receivers.
     """
 
     def __init__(
@@ -81,11 +86,14 @@ class InPlacePublisher(Publisher):
         *,
         agent: Callable[[], Agent] = NixlAgent,
         digests: Callable[[dict[str, Any], Sequence[Shard]], bytes] | None = None,
+        digested: Sequence[str] | Callable[[Shard], bool] | None = None,
         **more: Any,
     ) -> None:
         if more.get("dtype") is not None:
             raise ValueError("what is read in place can't be cast")
-        self._make, self._digests = agent, digests
+        if digested is not None and digests is None:
+            raise ValueError("digested says which tensors have digests, and nothing makes any: give digests too")
+        self._make, self._digests, self._digested = agent, digests, digested
         self._agent: Agent | None = None
         self._registered: list[Span] = []
         self._fences: list[Any] = []
@@ -106,9 +114,11 @@ class InPlacePublisher(Publisher):
             self.wait_drained(self._standing)
             self._standing = None
 
-    def publish(self, version: int, *, wait: bool = False, traceparent: str | None = None) -> Publication:
+    def publish(
+        self, version: int, *, wait: bool = False, traceparent: str | None = None, changed: Iterable[str] | None = None
+    ) -> Publication:
         """Publishes the tensors as they lie. They must not change until `wait_drained`, `withdraw` or a fence has returned."""
-        out = super().publish(version, wait=wait, traceparent=traceparent)
+        out = super().publish(version, wait=wait, traceparent=traceparent, changed=changed)
         if out.state != "ended":
             self._standing = version
         return out
@@ -123,9 +133,12 @@ class InPlacePublisher(Publisher):
             self._session = uuid.uuid4().hex  # the endpoint is another one, and the session names it
         regions = [{"base": a, "nbytes": n, **({"device": f"{k}:{i}"} if k != "cpu" else {})} for a, n, k, i in spans]
         entries = [
-            {"name": s.name, "dtype": s.dtype, "shape": s.shape, "box": s.box, "region": r, "offset": o, "stride": list(s.data.stride())}
+            {
+                "name": s.name, "dtype": s.dtype, "shape": s.shape, "box": s.box, "region": r, "offset": o, "stride": list(s.data.stride()),
+                **({} if self._digests is None or self._is_digested(s) else {"undigested": True}),
+            }
             for s, (r, o) in zip(self._shards, places, strict=True)
-        ]
+        ]  # fmt: skip
         body = {
             "model": self.model, "world": self.world, "job": self.job, "session": self._session, "groups": self._groups, "entries": entries,
             "endpoint": {"agent": self._agent.name, "metadata": _base64(self._agent.metadata()), "regions": regions},
@@ -133,6 +146,11 @@ class InPlacePublisher(Publisher):
         }  # fmt: skip
         self._answer = self.sidecar.call("PUT", self._path, body, wait=self.timeout)
         self._generation = self._answer["generation"]
+
+    def _is_digested(self, shard: Shard) -> bool:
+        if self._digested is None or callable(self._digested):
+            return self._digested is None or bool(self._digested(shard))
+        return any(fnmatchcase(shard.name, pattern) for pattern in self._digested)
 
     def _refresh(self) -> None:
         before = self._pointers
@@ -143,7 +161,12 @@ class InPlacePublisher(Publisher):
     def _fill(self, slot: int) -> dict[str, Any]:
         """Nothing to copy: what the devices are still at is waited for, and digested where that was asked for."""
         _settle(self._shards)
-        return {"digests": _base64(self._digests(self._answer, self._shards))} if self._digests else {}
+        if not self._digests:
+            return {}
+        some = [i for i, s in enumerate(self._shards) if self._is_digested(s)]
+        grids = self._answer.get("grids") or [[] for _ in self._shards]
+        answer = {**self._answer, "grids": [grids[i] for i in some]}
+        return {"digests": _base64(self._digests(answer, [self._shards[i] for i in some]))}
 
     def close(self, timeout: float = 30.0) -> None:
         """Withdraws what stands, has the sidecar forget it, and gives the registration back."""

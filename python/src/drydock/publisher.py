@@ -17,7 +17,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -55,6 +55,7 @@ class Publication:
     reason: str = ""  #: why it ended
     waited: float = 0.0  #: seconds until a slot was free
     copied: float = 0.0  #: seconds of the copy
+    base: int | None = None  #: the version that it is published as a difference from; None: it is whole
     blocked: float = 0.0  #: seconds that the trainer was kept
 
     @property
@@ -106,8 +107,11 @@ class Publisher:
         self._path = f"/v1/{kind}/{self.rank}"  # "external" is what InPlacePublisher asks for
         self._generation = 0
         self._slots: list[copying.Slot] = []
-        self._copies: dict[int, list[copying.Copy]] = {}
+        self._copies: dict[int, list[copying.Named]] = {}  # of a slot: one for each block of each shard
+        self._stale: dict[int, set[str]] = {}  # of a slot: tensors that changed since it was filled; not there: any may have
         self._under_way: int | None = None  # the version whose end is not known yet
+        self._last: int | None = None  # the newest version that was handed over and is not known to have ended
+        self._since: set[str] | None = None  # tensors that changed since that one; None: any may have
         self._closed = False
         self._find()
         self._with_patience(self._attach)
@@ -116,12 +120,12 @@ class Publisher:
 
     def _find(self) -> None:
         found = _resolve(self._source, self._rules, self._parallel)
-        self._shards = found.shards
+        self._shards, self._since = found.shards, None
         self._served = [copying.served_dtype(self._dtype, s) for s in found.shards]
         self._groups = [{"kind": "alias", "members": g} for g in found.aliases]
         self._groups += [{"kind": "atomic", "members": list(g)} for g in self._atomic]
         self._pointers = _pointers(found.shards)
-        self._copies = {}
+        self._copies, self._stale = {}, {}
 
     def _refresh(self) -> None:
         """Finds the tensors anew where they have moved, as after load_state_dict(assign=True) or .to(dtype)."""
@@ -146,6 +150,7 @@ class Publisher:
         answer = self.sidecar.call("PUT", self._path, body, wait=self.timeout)
         if answer["generation"] != self._generation:
             self._copies, self._slots = {}, [copying.Slot(path, answer["nbytes"]) for path in answer["slots"]]
+            self._stale = {}
             self._generation = answer["generation"]
         self._places = answer["places"]
 
@@ -210,11 +215,24 @@ class Publisher:
 
     # What a trainer calls.
 
-    def publish(self, version: int, *, wait: bool = False, traceparent: str | None = None) -> Publication:
+    @property
+    def names(self) -> list[str]:
+        """The names of this rank's tensors, as they are published."""
+        return list(dict.fromkeys(s.name for s in self._shards))
+
+    def publish(
+        self, version: int, *, wait: bool = False, traceparent: str | None = None, changed: Iterable[str] | None = None
+    ) -> Publication:
         """Publishes what the tensors hold now as a version, which must be larger than all before.
 
         Returns when the tensors may be changed again; with `wait`, when the version is committed by all ranks. What became
         of a version that was not waited for is told at the next call, or by `wait_committed`.
+
+        changed: names of those of this rank's tensors that are not what they were when it published before; none of the
+            others is looked at, copied, or read by receivers that serve the version before. What shares a group with one
+            that changed counts as changed. All ranks must give it, or none; each its own names (see `names`), which may be
+            none. It is only a saving: where there is no version before that can be built upon, such as one that ended, or
+            where tensors have moved, all is published.
         """
         began = time.monotonic()
         if self._closed:
@@ -223,8 +241,10 @@ class Publisher:
             raise ValueError(f"version {version}: 0 to 2**63-1 are possible")
         self._settle()
         self._refresh()
-        copying.refuse_saturation(self._shards, self._served)
+        self._age(None if changed is None else self._grouped(changed))
         out = Publication(version, "waiting")
+        if self._since is not None and self._last is not None and self._last < version:
+            out.base = self._last
         try:
             self._write(out, traceparent)
             if wait and out.state == "publishing":
@@ -234,6 +254,37 @@ class Publisher:
         out.blocked = time.monotonic() - began
         return out
 
+    def _grouped(self, changed: Iterable[str]) -> set[str]:
+        """The names, with those that share a group with one of them."""
+        names, known = set(changed), {*self.names, *(m for g in self._groups for m in g["members"])}
+        if isinstance(changed, str) or names - known:
+            wrong = changed if isinstance(changed, str) else ", ".join(sorted(names - known)[:4])
+            raise ValueError(f"changed: {wrong!r} is no list of names of tensors of rank {self.rank}")
+        while True:
+            more = {m for g in self._groups if not names.isdisjoint(g["members"]) for m in g["members"]} - names
+            if not more:
+                return names
+            names |= more
+
+    def _age(self, changed: set[str] | None) -> None:
+        """Notes what no slot has any more, nor the last version. A slot that was filled two versions ago lacks what both of
+        them changed, and a version that came to nothing leaves its changes to the next."""
+        some = [(s, t) for s, t in zip(self._shards, self._served, strict=True) if changed is None or s.name in changed]
+        copying.refuse_saturation([s for s, _ in some], [t for _, t in some])
+        if changed is None:
+            self._stale, self._since = {}, None
+            return
+        for stale in self._stale.values():
+            stale |= changed
+        if self._since is not None:
+            self._since |= changed
+
+    def _handed_over(self, out: Publication, answer: Mapping[str, Any]) -> None:
+        """The sidecar has the version, and the next one may build upon it."""
+        self._under_way = self._last = out.version
+        self._since = set()
+        out.state, out.run = answer["state"], answer.get("run", 0)
+
     def _write(self, out: Publication, traceparent: str | None) -> None:
         """Copies into a free slot and says so; both again where the files were made anew meanwhile."""
         for attempt in range(3):
@@ -241,14 +292,15 @@ class Publisher:
             answer = self._poll("begin", out.version, ("filling", "publishing", "committed"), self.timeout)
             out.slot, out.waited = answer["slot"], out.waited + time.monotonic() - began
             if answer["state"] != "filling":  # an earlier call has got as far
-                out.state, out.run = answer["state"], answer.get("run", 0)
-                self._under_way = out.version
+                self._handed_over(out, answer)
                 return
             began = time.monotonic()
             more = self._fill(out.slot)
             out.copied = time.monotonic() - began
             if traceparent:
                 more["traceparent"] = traceparent
+            if out.base is not None:
+                more |= {"base": out.base, "changed": sorted((self._since or set()) & self._layout_names())}
             try:
                 answer = self._version("publish", out.version, 0.0, slot=out.slot, **more)
             except errors.StaleGeneration:
@@ -256,16 +308,23 @@ class Publisher:
                     raise
                 self._with_patience(self._attach)
                 continue
-            self._under_way = out.version
-            out.state, out.run = answer["state"], answer.get("run", 0)
+            self._handed_over(out, answer)
             return
 
+    def _layout_names(self) -> set[str]:
+        """What the sidecar knows of: tensors of this rank, and the other names of those that lead a group of aliases."""
+        own = set(self.names)
+        return own.union(*(g["members"] for g in self._groups if g["kind"] == "alias" and g["members"][0] in own))
+
     def _fill(self, slot: int) -> dict[str, Any]:
-        """Writes a slot, and returns what the sidecar should be told besides."""
-        copying.perform(self._copies_of(slot))
+        """Writes what a slot lacks, and returns what the sidecar should be told besides."""
+        stale = self._stale.pop(slot, None)  # not put back before the slot is whole
+        copies = self._copies_of(slot)
+        copying.perform([c.copy for c in copies if stale is None or c.name in stale])
+        self._stale[slot] = set()
         return {}
 
-    def _copies_of(self, slot: int) -> list[copying.Copy]:
+    def _copies_of(self, slot: int) -> list[copying.Named]:
         if slot not in self._copies:
             self._copies[slot] = copying.plan(self._shards, self._served, self._places, self._slots[slot])
         return self._copies[slot]
@@ -292,14 +351,14 @@ class Publisher:
 
     def _ended(self, out: Publication, e: errors.SidecarError) -> None:
         out.state, out.reason = "ended", str(e)
-        self._under_way = None
+        self._under_way = self._last = None
         if self.on_ended == "raise":
             raise e
         log.warning("rank %d: version %d can't be read, training goes on: %s", self.rank, out.version, e)
 
     @staticmethod
     def _follow(out: Publication, later: Publication) -> Publication:
-        out.state, out.run = later.state, later.run
+        out.state, out.run, out.base = later.state, later.run, later.base
         return out
 
     def wait_committed(self, version: int, timeout: float | None = None) -> Publication:
@@ -307,7 +366,7 @@ class Publisher:
         answer = self._poll("await", version, ("committed", "draining", "drained"), self.timeout if timeout is None else timeout)
         if self._under_way == version:
             self._under_way = None
-        return Publication(version, "committed", answer.get("run", 0), answer["slot"])
+        return Publication(version, "committed", answer.get("run", 0), answer["slot"], base=answer.get("base"))
 
     def wait_drained(self, version: int, timeout: float | None = None) -> None:
         """Withdraws a version and waits until nobody reads it: then its memory is free. `Held` names who still reads."""

@@ -94,6 +94,10 @@ def slot(tmp_path: Path, nbytes: int) -> copying.Slot:
     return copying.Slot(str(path), nbytes)
 
 
+def copies(named: list[copying.Named]) -> list[copying.Copy]:
+    return [n.copy for n in named]
+
+
 def place(*blocks: tuple[Any, int]) -> list[dict[str, Any]]:
     return [{"box": box, "offset": offset} for box, offset in blocks]
 
@@ -103,7 +107,7 @@ def test_copies_are_what_torch_casts(tmp_path: Path, dtype: str) -> None:
     source = (torch.randn(6, 10) * 3).to(torch.int64 if dtype == "int64" else torch.float32)
     shard = Shard("w", "int64" if dtype == "int64" else "float32", (12, 10), ((6, 12), (0, 10)), source)
     s = slot(tmp_path, 8192)
-    copying.perform(copying.plan([shard], [dtype], [place(([[6, 12], [0, 10]], 4096))], s))
+    copying.perform(copies(copying.plan([shard], [dtype], [place(([[6, 12], [0, 10]], 4096))], s)))
     want = source.to(getattr(torch, dtype)).contiguous().view(torch.uint8).numpy().tobytes()
     assert s.memory[4096 : 4096 + len(want)] == want
     assert s.memory[:4096] == bytes(4096)
@@ -120,7 +124,7 @@ def test_large_copies_are_shared_among_threads(tmp_path: Path) -> None:
         places.append(place(([[0, n] for n in t.shape], end)))
         end += (t.nbytes + 4095) // 4096 * 4096
     s = slot(tmp_path, end)
-    copying.perform(copying.plan(shards, ["bfloat16"] * len(shards), places, s))
+    copying.perform(copies(copying.plan(shards, ["bfloat16"] * len(shards), places, s)))
     for t, (block,) in zip(sources, places, strict=True):
         want = t.to(torch.bfloat16).contiguous().view(torch.uint8).numpy().tobytes() if t.dim() else None
         if want is not None:
@@ -133,7 +137,7 @@ def test_blocks_repack(tmp_path: Path) -> None:
     source = torch.arange(60.0).view(10, 6).t()  # 6 × 10, not contiguous
     shard = Shard("w", "float32", (6, 10), ((0, 6), (0, 10)), source)
     s = slot(tmp_path, 8192)
-    copying.perform(copying.plan([shard], ["float32"], [place(([[0, 6], [0, 4]], 0), ([[0, 6], [4, 10]], 4096))], s))
+    copying.perform(copies(copying.plan([shard], ["float32"], [place(([[0, 6], [0, 4]], 0), ([[0, 6], [4, 10]], 4096))], s)))
     got = torch.frombuffer(s.memory, dtype=torch.float32)
     assert torch.equal(got[:24].view(6, 4), source[:, :4])
     assert torch.equal(got[1024 : 1024 + 36].view(6, 6), source[:, 4:])

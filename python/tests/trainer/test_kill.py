@@ -64,7 +64,7 @@ def test_trainer_dies_in_mid_copy(world: World) -> None:
         held = tensors(2)
         p._refresh()
         slot = p._poll("begin", 2, ("filling",), 10)["slot"]
-        for destination, source in p._copies_of(slot):
+        for destination, source in (named.copy for named in p._copies_of(slot)):
             destination[: len(source) // 2] = source[: len(source) // 2]
         os.kill(os.getpid(), signal.SIGKILL)
         """,
