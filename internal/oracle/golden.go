@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 
 	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/plan/plantest"
@@ -20,7 +22,7 @@ type goldenFile struct {
 }
 
 type goldenCase struct {
-	ID      json.Number            `json:"id"`
+	ID      json.RawMessage        `json:"id"` // a number or a name
 	Level   string                 `json:"level"`
 	Expect  string                 `json:"expect"`
 	Sources []goldenSource         `json:"sources"`
@@ -125,7 +127,8 @@ func (c *goldenCase) rank(session string) int {
 	}
 	r, ok := c.ranks[session]
 	if !ok {
-		if _, err := fmt.Sscanf(session, "rank%d", &r); err != nil || r < 0 {
+		var err error
+		if r, err = strconv.Atoi(strings.TrimPrefix(session, "rank")); err != nil || r < 0 || r >= 1<<20 {
 			r = 1<<20 + len(c.ranks)
 		}
 		c.ranks[session] = r

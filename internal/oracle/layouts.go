@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/plan/plantest"
@@ -129,12 +130,18 @@ func (f *layoutFile) entry(w *plantest.World, l *plan.Layout, e *layoutEntry, re
 	l.Region = append(l.Region, region)
 	l.Offset = append(l.Offset, e.StorageOffset*dt.Size())
 	l.Box = append(l.Box, box...)
-	l.Stride = append(l.Stride, e.LocalStride...)
+	l.Stride = append(l.Stride, slices.Concat(e.LocalStride, make([]int64, max(0, len(e.Box)-len(e.LocalStride))))...)
 	n := plantest.Sizes(box)
-	if fmt.Sprint(n) != fmt.Sprint(e.LocalShape) {
-		return fmt.Errorf("box %v of a local shape %v", e.Box, e.LocalShape)
+	if plantest.Nelems(n) == 0 { // a rank says what it likes about a shard that holds nothing
+		return nil
+	}
+	if fmt.Sprint(n) != fmt.Sprint(e.LocalShape) || len(n) != len(e.LocalStride) {
+		return fmt.Errorf("box %v of a local shape %v with strides %v", e.Box, e.LocalShape, e.LocalStride)
 	}
 	end := max(e.StorageBytes, (e.StorageOffset+plantest.Reach(n, e.LocalStride))*dt.Size())
+	if end < 0 || end > maxPerformed || e.StorageOffset < 0 {
+		return fmt.Errorf("a storage of %d bytes: this program holds at most %d", end, int64(maxPerformed))
+	}
 	if grow := end - l.Regions[region]; grow > 0 {
 		l.Regions[region] = end
 		w.Memory[l.Rank][region] = append(w.Memory[l.Rank][region], make([]byte, grow)...)

@@ -127,11 +127,16 @@ func (c *Capture) Dest(tp, rank int, ep bool) (Dest, error) {
 		return Dest{}, fmt.Errorf("plan: capture of %q has no case for tensor parallel %d, rank %d, expert parallel %t; it has %s",
 			c.Family, tp, rank, ep, c.cases())
 	}
+	return k.Dest(), nil
+}
+
+// Dest returns what the rank of the case needs, as Capture.Dest does.
+func (k *CaptureCase) Dest() Dest {
 	d := Dest{Rank: k.Rank, Reorders: true, Copies: k.Copies, Fills: k.Fills, Alias: k.Alias}
 	for i := range k.Params {
 		d.Params = append(d.Params, k.Params[i].Param)
 	}
-	return d, nil
+	return d
 }
 
 // LayOut places the parameters one after the other, each at a multiple of align bytes (0: 256), and

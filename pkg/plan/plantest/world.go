@@ -86,8 +86,10 @@ func (w *World) Load(t *plan.Table, tensor func(source int) []byte) {
 			}
 			n := Sizes(s.Box)
 			mem := w.Memory[s.Rank][s.Region]
-			if grow := s.Offset + Reach(n, stride)*elsize - int64(len(mem)); grow > 0 {
-				mem = append(mem, make([]byte, grow)...)
+			if need := s.Offset + Reach(n, stride)*elsize; need > int64(len(mem)) {
+				grown := make([]byte, need) // not append: memory that nobody touches costs nothing
+				copy(grown, mem)
+				mem = grown
 			}
 			global := RowMajor(shape)
 			from := int64(0)
