@@ -131,7 +131,7 @@ func anyShares(hits []hit, set []int, h *hit) bool {
 
 // settle chooses how to read a group whose hits share elements: whole; cell by cell of the grid that the
 // hits' boundaries make, so that nothing between them crosses; or, where steps of different size meet,
-// hit by hit.
+// pattern by pattern, each once for all hits that have it.
 func (b *builder) settle(s *slot, g *group) []group {
 	b.choose(s, g)
 	best, cost := []group{*g}, g.cost
@@ -147,12 +147,11 @@ func (b *builder) settle(s *slot, g *group) []group {
 			best, cost = groups, sum
 		}
 	}
-	var single []group
-	for k := range g.hits {
-		single = append(single, group{hits: g.hits[k : k+1 : k+1], alike: true, shared: true, hull: g.hits[k].hull})
-		b.choose(s, &single[k])
+	apart := byPattern(g.hits)
+	for k := range apart {
+		b.choose(s, &apart[k])
 	}
-	try(single)
+	try(apart)
 	var celled []group
 	for _, cell := range cells(g) {
 		c := group{}
@@ -174,6 +173,26 @@ func (b *builder) settle(s *slot, g *group) []group {
 	}
 	try(celled)
 	return best
+}
+
+// byPattern returns a group for each set of hits that read the same elements in the same pattern.
+func byPattern(hits []hit) []group {
+	var out []group
+	var seen rows
+	var row []int64
+	for k := range hits {
+		h := &hits[k]
+		row = append(row[:0], h.mem)
+		for _, d := range h.dims {
+			row = append(row, d.n, d.src)
+		}
+		id, fresh := seen.id(row)
+		if fresh {
+			out = append(out, group{alike: true, shared: true, hull: h.hull})
+		}
+		out[id].add(h)
+	}
+	return out
 }
 
 // maxCells bounds the grid that overlapping hits are cut by.

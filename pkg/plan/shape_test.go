@@ -383,3 +383,22 @@ func TestGrowth(t *testing.T) {
 		t.Errorf("4 times the ranks: %.0f allocations after %.0f", many, few)
 	}
 }
+
+// TestStepsThatMeet: two steps of different size show some elements both. Read exactly, each step crosses once,
+// however many copies want it.
+func TestStepsThatMeet(t *testing.T) {
+	t.Parallel()
+	w := holding("x", plan.U8, []int64{24}, map[int][][]int64{0: {{0, 24}}})
+	var d plan.Dest
+	for i, step := range []int64{2, 3, 2, 2} {
+		n := 24 / step
+		d.Params = append(d.Params, plan.Param{Name: fmt.Sprint("p", i), DType: plan.U8, Shape: []int64{n}})
+		d.Copies = append(d.Copies, plan.Copy{Source: "x", Param: i, Ops: []plan.Op{stepped(0, 0, 24, step)}, Shape: []int64{n}, Stride: []int64{1}})
+	}
+	d.LayOut(0)
+	exact := plan.Options{Costs: plan.Costs{PerSegment: 1, PerRun: 1, PerByte: 1e9}}
+	p, _ := perform(t, w, merged(t, w), exact, map[string][]byte{"x": plantest.Bytes(24, 2)}, d)
+	if s := p.Stats(); s.Wire != 12+8 || s.Needed != 12+8-4 {
+		t.Errorf("%d bytes cross for %d needed, expected 20 for 16\n%s", s.Wire, s.Needed, p.Describe())
+	}
+}
