@@ -33,7 +33,7 @@ type config struct {
 	EP      bool   `help:"Take the capture's expert-parallel cases."`
 
 	ArenaDir  string `help:"Folder for arenas, in shared memory for engines on this host. <dir>/<name>/current/rank-<r>.safetensors is what serves." default:"/dev/shm/drydock" placeholder:"DIR"`
-	HugePages bool   `help:"Ask for transparent huge pages for the arenas."`
+	HugePages bool   `help:"Put the arenas on huge pages, where the host gives any (refitctl doctor says). It takes longer to start, and spares the processor when it reads and writes them."`
 
 	AllowNarrowing []string      `help:"Globs of parameters that may lose precision by a cast." placeholder:"GLOB"`
 	StagingBytes   int64         `help:"Memory beyond the arenas, in bytes." default:"268435456"`

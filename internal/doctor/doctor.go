@@ -38,6 +38,7 @@ type Options struct {
 	Listen    string      // address that a publisher would serve on; default "127.0.0.1:0"
 	Costs     string      // file in which receivers look for measured costs of transports; "": not looked for
 	Proc, Sys string      // default "/proc", "/sys"; for tests
+	Shm       string      // where arenas would lie; default "/dev/shm"
 }
 
 // Run asks all questions. It ends early when ctx ends.
@@ -50,6 +51,9 @@ func Run(ctx context.Context, o Options) []Finding {
 	}
 	if o.Sys == "" {
 		o.Sys = "/sys"
+	}
+	if o.Shm == "" {
+		o.Shm = "/dev/shm"
 	}
 	if o.Nixl.Env == nil {
 		o.Nixl.Env = quiet

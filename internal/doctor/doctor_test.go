@@ -104,14 +104,28 @@ func TestFindingsOfAnotherHost(t *testing.T) {
 	o := Options{Proc: filepath.Join(root, "proc"), Sys: filepath.Join(root, "sys"), Listen: "256.0.0.1:1", Nixl: nixl.Config{Library: "/nowhere"}}
 	got := byName(Run(t.Context(), o))
 	for name, want := range map[string]string{
-		"memory": "0.0 GiB of 0.0 GiB", "huge pages": "madvise for anonymous, advise for shared", "rdma devices": "mlx5_0 (4: ACTIVE)",
+		"memory": "0.0 GiB of 0.0 GiB", "rdma devices": "mlx5_0 (4: ACTIVE)",
 	} {
 		if f := got[name]; f.Status != OK || !strings.Contains(f.Found, want) {
 			t.Errorf("%+v, want %q", f, want)
 		}
 	}
+	if f := got["huge pages"]; f.Status > Warn || !strings.Contains(f.Found, "madvise for anonymous, advise for shared") {
+		t.Errorf("%+v", f)
+	}
 	if f := got["tcp transport"]; f.Status != Fail || Worst(Run(t.Context(), o)) != Fail {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestHugePagesAreTriedWhereArenasLie tries on a disk, which has some to give or none, and in a folder that isn't there.
+func TestHugePagesAreTriedWhereArenasLie(t *testing.T) {
+	t.Parallel()
+	if f := hugePages(&Options{Sys: "/sys", Shm: t.TempDir()}); !strings.Contains(f.Found, "arenas get") || (f.Status == None) != (f.Advice != "") {
+		t.Errorf("on a disk: %+v", f)
+	}
+	if f := hugePages(&Options{Sys: "/sys", Shm: "/nowhere"}); f.Status != None || !strings.Contains(f.Found, "not tried") {
+		t.Errorf("nowhere: %+v", f)
 	}
 }
 

@@ -47,11 +47,11 @@ func memory(o *Options) Finding {
 // sharedMemory: arenas are named files there, two for each rank.
 func sharedMemory(o *Options) Finding {
 	var st unix.Statfs_t
-	if err := unix.Statfs("/dev/shm", &st); err != nil {
-		return finding(Fail, fmt.Sprintf("/dev/shm: %v", err), "mount a tmpfs on /dev/shm, or keep arenas on another tmpfs")
+	if err := unix.Statfs(o.Shm, &st); err != nil {
+		return finding(Fail, fmt.Sprintf("%s: %v", o.Shm, err), "mount a tmpfs on /dev/shm, or keep arenas on another tmpfs")
 	}
 	size, free := int64(st.Blocks)*st.Bsize, int64(st.Bavail)*st.Bsize
-	found := fmt.Sprintf("/dev/shm: %.1f GiB free of %.1f GiB", float64(free)/gib, float64(size)/gib)
+	found := fmt.Sprintf("%s: %.1f GiB free of %.1f GiB", o.Shm, float64(free)/gib, float64(size)/gib)
 	total, err := meminfo(o, "MemTotal")
 	if size < gib || err == nil && size < total/4 {
 		return finding(Warn, found, "two arenas of every rank must fit: in a container raise --shm-size or mount an emptyDir of medium Memory, else mount -o remount,size=… /dev/shm")
@@ -73,15 +73,27 @@ func sealedMemfd(*Options) Finding {
 	return good("memory is allocated, sealed and faulted in")
 }
 
-// hugePages: what the kernel grants to memfds and to anonymous memory.
+// hugePages: whether the arenas of a receiver would get some, which is tried, and what the kernel's settings are.
 func hugePages(o *Options) Finding {
 	dir := filepath.Join(o.Sys, "kernel/mm/transparent_hugepage")
-	anon, shmem := chosen(filepath.Join(dir, "enabled")), chosen(filepath.Join(dir, "shmem_enabled"))
-	found := fmt.Sprintf("transparent: %s for anonymous, %s for shared memory", anon, shmem)
-	if shmem == "never" || shmem == "deny" || shmem == "unknown" {
-		return finding(None, found, "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled makes first touch and mapping of large arenas cheaper")
+	settings := fmt.Sprintf("settings: %s for anonymous, %s for shared memory", chosen(filepath.Join(dir, "enabled")), chosen(filepath.Join(dir, "shmem_enabled")))
+	const n = 4 * rdma.HugePageBytes
+	folder, err := os.MkdirTemp(o.Shm, "drydock-doctor-")
+	if err != nil {
+		return finding(None, fmt.Sprintf("not tried: %v; %s", err, settings), "")
 	}
-	return good("%s", found)
+	defer func() { _ = os.RemoveAll(folder) }()
+	m, err := rdma.Alloc(n, rdma.AllocOptions{Backing: rdma.File, Path: filepath.Join(folder, "arena"), HugePages: true})
+	if err != nil {
+		return finding(None, fmt.Sprintf("not tried: %v; %s", err, settings), "")
+	}
+	defer func() { _ = m.Close() }()
+	got, err := m.HugeBytes()
+	if err != nil || got == 0 {
+		return finding(None, "arenas get none here; "+settings,
+			"a kernel of 6.1 or later gives them to receiver --huge-pages, or mount the arenas' tmpfs with huge=advise")
+	}
+	return good("arenas get them with receiver --huge-pages (%d of %d bytes tried); %s", got, n, settings)
 }
 
 // chosen reads the bracketed word of a kernel setting.

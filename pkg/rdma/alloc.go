@@ -16,7 +16,7 @@ type AllocOptions struct {
 	Name      string      // of a memfd as /proc shows it; default "drydock"
 	Path      string      // of a File; it must not exist
 	Mode      fs.FileMode // of a File; default 0o600
-	HugePages bool        // ask for transparent huge pages; where the kernel has none to give, small ones serve
+	HugePages bool        // put it on huge pages; where the kernel has none to give, small ones serve
 	Lazy      bool        // leave pages to be faulted in at first touch, at some ten times the cost of a copy
 }
 
@@ -61,7 +61,7 @@ func allocate(nbytes int64, o AllocOptions) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := mapping(fd, nbytes, unix.PROT_READ|unix.PROT_WRITE)
+	m, err := mapping(fd, nbytes, unix.PROT_READ|unix.PROT_WRITE, o.HugePages)
 	if err == nil {
 		m.backing, m.path = o.Backing, o.Path
 		err = m.ready(o)
@@ -73,7 +73,7 @@ func allocate(nbytes int64, o AllocOptions) (*Memory, error) {
 	return m, nil
 }
 
-// ready asks for huge pages and faults the pages in.
+// ready faults the pages in, as huge ones where that is asked for and can be.
 func (m *Memory) ready(o AllocOptions) error {
 	if o.HugePages {
 		_ = unix.Madvise(m.bytes, unix.MADV_HUGEPAGE) // a wish: kernels without it refuse
@@ -81,7 +81,13 @@ func (m *Memory) ready(o AllocOptions) error {
 	if o.Lazy {
 		return nil
 	}
-	return prefault(m.bytes, true)
+	if err := prefault(m.bytes, true); err != nil {
+		return err
+	}
+	if o.HugePages && o.Backing != Anonymous { // room was reserved in small pages before anybody could ask
+		_ = collapse(m.bytes) // HugeBytes tells what came of it
+	}
+	return nil
 }
 
 // create makes the file behind the mapping with all its room reserved; -1 for anonymous memory.
@@ -176,26 +182,38 @@ func noRoom(fd int, nbytes, got int64, path string) error {
 	return fmt.Errorf("no room for %s: %d bytes needed, %d free, %d missing: %w", path, nbytes, free, nbytes-free, unix.ENOSPC)
 }
 
-// mapping maps nbytes of fd, or of nothing where fd is -1. It takes over fd only on success.
-func mapping(fd int, nbytes int64, prot int) (*Memory, error) {
+// mapping maps nbytes of fd, or of nothing where fd is -1, at an address for huge pages if these are wanted. It takes over fd
+// only on success.
+func mapping(fd int, nbytes int64, prot int, huge bool) (*Memory, error) {
 	flags := unix.MAP_SHARED
 	if fd < 0 {
 		flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
 	}
-	b, err := unix.Mmap(fd, 0, int(nbytes), prot, flags)
+	b, span, err := mapBytes(fd, nbytes, prot, flags, huge)
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", nbytes, err)
 	}
-	m := &Memory{bytes: b, addr: address(b), nbytes: nbytes, fd: fd}
+	m := &Memory{bytes: b, span: span, addr: address(b), nbytes: nbytes, fd: fd}
 	if fd >= 0 {
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
-			_ = unix.Munmap(b)
+			_ = unix.Munmap(span)
 			return nil, fmt.Errorf("stat the mapped file: %w", err)
 		}
 		m.dev, m.ino = st.Dev, st.Ino
 	}
 	return m, nil
+}
+
+// mapBytes maps where the kernel likes, or aligned; span is what is to be unmapped.
+func mapBytes(fd int, nbytes int64, prot, flags int, huge bool) (b, span []byte, err error) {
+	if huge && nbytes >= HugePageBytes {
+		if b, span, err = mapAligned(fd, nbytes, prot, flags); err == nil {
+			return b, span, nil
+		}
+	}
+	b, err = unix.Mmap(fd, 0, int(nbytes), prot, flags)
+	return b, b, err
 }
 
 // discard undoes a half-made allocation.

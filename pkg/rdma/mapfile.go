@@ -10,8 +10,9 @@ import (
 
 // MapOptions says how MapFile maps. The zero value maps for reading, and faults every page in.
 type MapOptions struct {
-	Writable bool // map for reading and writing, and reserve holes now
-	Lazy     bool // leave pages to be faulted in at first touch
+	Writable  bool // map for reading and writing, and reserve holes now
+	Lazy      bool // leave pages to be faulted in at first touch
+	HugePages bool // as AllocOptions.HugePages
 }
 
 // MapFile adopts an existing regular file, whole. Whoever shortens the file while it is mapped makes readers of the
@@ -51,15 +52,18 @@ func adopt(fd, prot int, path string, o MapOptions) (*Memory, error) {
 			return nil, err
 		}
 	}
-	m, err := mapping(fd, nbytes, prot)
+	m, err := mapping(fd, nbytes, prot, o.HugePages)
 	if err != nil {
 		return nil, err
 	}
 	m.backing, m.path = File, path
+	if o.Writable {
+		return m, m.ready(AllocOptions{Backing: File, HugePages: o.HugePages, Lazy: o.Lazy})
+	}
 	if o.Lazy {
 		return m, nil
 	}
-	return m, prefault(m.bytes, o.Writable)
+	return m, prefault(m.bytes, false)
 }
 
 func regularSize(fd int, path string) (int64, error) {

@@ -32,6 +32,7 @@ func (b Backing) String() string {
 type Memory struct {
 	backing Backing
 	bytes   []byte
+	span    []byte // what is unmapped: bytes, or the larger range that they lie aligned in
 	addr    uint64
 	nbytes  int64
 	device  string
@@ -121,8 +122,8 @@ func (m *Memory) Close() error {
 func (m *Memory) unmap() error {
 	var errs []error
 	if m.bytes != nil {
-		errs = append(errs, unix.Munmap(m.bytes))
-		m.bytes = nil
+		errs = append(errs, unix.Munmap(m.span))
+		m.bytes, m.span = nil, nil
 	}
 	if m.fd >= 0 {
 		errs = append(errs, unix.Close(m.fd))

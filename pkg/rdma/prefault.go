@@ -15,10 +15,10 @@ import (
 // prefaultStep keeps one call short, for the reason of reserveStep, and feeds all cores.
 const prefaultStep = 32 << 20
 
-// prefault makes every page present, for writing where write is set, on up to eight cores.
+// prefault makes every page present, for writing where write is set, on several cores.
 func prefault(b []byte, write bool) error {
 	var g errgroup.Group
-	g.SetLimit(min(runtime.GOMAXPROCS(0), 8))
+	g.SetLimit(prefaultCores())
 	for off := 0; off < len(b); off += prefaultStep {
 		part := b[off:min(off+prefaultStep, len(b))]
 		g.Go(func() error { return populate(part, write) })
@@ -28,6 +28,9 @@ func prefault(b []byte, write bool) error {
 	}
 	return nil
 }
+
+// prefaultCores is how many cores touch memory at once: beyond eight the kernel's own locks are what is waited for.
+func prefaultCores() int { return min(runtime.GOMAXPROCS(0), 8) }
 
 func populate(b []byte, write bool) error {
 	advice := unix.MADV_POPULATE_READ

@@ -26,7 +26,7 @@ type ReceiverConfig struct {
 	Dests      []plan.Dest       // destination ranks; parameters are placed by the receiver
 	TP         int               // size of the tensor-parallel group that the ranks belong to; 0: not known
 	ArenaRoot  string            // folder for the arenas
-	HugePages  bool              // ask for transparent huge pages
+	HugePages  bool              // put the arenas on huge pages, where the host gives any
 
 	Installer      Installer     // default Shm
 	InstallTimeout time.Duration // of one call of the installer; default 2 min

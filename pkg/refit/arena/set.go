@@ -72,7 +72,29 @@ func open(cfg Config) (*Set, error) {
 	if err := errors.Join(s.adopt(), s.fill()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.tellHuge()
 	return s, nil
+}
+
+// tellHuge says once what came of the wish for huge pages. That there are none is no fault: small ones serve as well.
+func (s *Set) tellHuge() {
+	if !s.huge {
+		return
+	}
+	var huge, all int64
+	for _, slot := range s.slots {
+		n, err := slot.hugeBytes()
+		if err != nil {
+			s.log.Debug("huge pages can't be counted", "error", err)
+			return
+		}
+		huge, all = huge+n, all+s.slotBytes()
+	}
+	text := "arenas stand on huge pages"
+	if huge == 0 {
+		text = "no huge pages for arenas here; small ones serve"
+	}
+	s.log.Debug(text, "dir", s.root, "bytes", huge, "of", all)
 }
 
 // own makes the folder and locks it against a second receiver. The lock ends with the process.
@@ -108,7 +130,7 @@ func (s *Set) adopt() error {
 		s.next = max(s.next, n+1)
 		found, err := os.Stat(dir)
 		serves := err == nil && os.SameFile(found, current) // however the link is spelt
-		slot, err := adoptSlot(dir, s.files)
+		slot, err := adoptSlot(dir, s.files, s.huge)
 		if err == nil && serves && slot.holds.IsZero() {
 			err = errors.New("it has the sizes of this layout, but not its label")
 		}

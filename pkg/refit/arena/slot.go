@@ -73,7 +73,7 @@ func makeSlot(dir string, files []*file, huge bool) (*Slot, error) {
 
 // adoptSlot maps the files that an earlier life of the receiver left in dir, if they are of the same ranks and have the
 // right sizes. A file of another rank would go on showing its old version when the others are written.
-func adoptSlot(dir string, files []*file) (*Slot, error) {
+func adoptSlot(dir string, files []*file, huge bool) (*Slot, error) {
 	s := &Slot{dir: dir, files: files}
 	found, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
 	if err != nil {
@@ -83,7 +83,7 @@ func adoptSlot(dir string, files []*file) (*Slot, error) {
 		return nil, fmt.Errorf("adopt arena %s: %d files, expected one for each of %d ranks", dir, len(found), len(files))
 	}
 	for i, f := range files {
-		m, err := rdma.MapFile(s.Path(i), rdma.MapOptions{Writable: true})
+		m, err := rdma.MapFile(s.Path(i), rdma.MapOptions{Writable: true, HugePages: huge})
 		if err != nil {
 			return nil, errors.Join(err, s.unmap())
 		}
@@ -96,6 +96,18 @@ func adoptSlot(dir string, files []*file) (*Slot, error) {
 	s.holds = s.label()
 	s.openLedgers()
 	return s, nil
+}
+
+// hugeBytes is how much of the slot stands on huge pages.
+func (s *Slot) hugeBytes() (sum int64, err error) {
+	for _, m := range s.mems {
+		n, err := m.HugeBytes()
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
 }
 
 // label reads which version the files hold: one and the same in all, of this layout and this recipe, or none.

@@ -19,7 +19,7 @@ import (
 type Config struct {
 	Root      string       // the receiver's own folder; made where it is missing
 	Ranks     []Rank       // destination ranks, at least one
-	HugePages bool         // ask for transparent huge pages
+	HugePages bool         // put files on huge pages, where the host gives any
 	Logger    *slog.Logger // nil: none
 
 	BlockBytes int64 // of which digests are noted; default 256 KiB, small enough to be in the cache when its last byte comes
