@@ -115,20 +115,13 @@ func sweepDim(boxes []box) int {
 // few as the range allows, in flat order: lo0,hi0,lo1,hi1,… each. A flattened parameter is published with it.
 // What of the range lies outside the tensor is left out.
 func FlatBoxes(shape []int64, lo, hi int64) [][]int64 {
-	nelems := int64(1)
-	for _, n := range shape {
-		nelems *= n
-	}
-	if lo, hi = max(lo, 0), min(hi, nelems); lo >= hi {
+	if lo, hi = max(lo, 0), min(hi, nelems(shape)); lo >= hi {
 		return nil
 	}
 	if len(shape) == 0 {
 		return [][]int64{{}}
 	}
-	inner := int64(1)
-	for _, n := range shape[1:] {
-		inner *= n
-	}
+	inner := nelems(shape[1:])
 	var out [][]int64
 	rows := func(from, to, l, h int64) {
 		for _, b := range FlatBoxes(shape[1:], l, h) {

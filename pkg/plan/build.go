@@ -175,15 +175,19 @@ func (g *gatherer) param(dest int, p *Param) bool {
 	return ok
 }
 
-// nelems returns the number of elements, once the parameter is checked.
-func (p *Param) nelems() int64 {
+// nelems returns the number of elements of a shape whose product is known to fit.
+func nelems(shape []int64) int64 {
 	n := int64(1)
-	for _, s := range p.Shape {
+	for _, s := range shape {
 		n *= s
 	}
 	return n
 }
 
+// nelems returns the number of elements, once the parameter is checked.
+func (p *Param) nelems() int64 { return nelems(p.Shape) }
+
+// nbytes returns the bytes of the arena, once the parameter is checked.
 func (p *Param) nbytes() int64 { return p.nelems() * p.DType.Size() }
 
 // apart refuses parameters that share bytes of the arena.

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -179,5 +180,96 @@ func TestDTypeNames(t *testing.T) {
 		if _, err := plan.ParseDType(bad); err == nil {
 			t.Errorf("%q is a type", bad)
 		}
+	}
+}
+
+// TestMergeSurvivesAnything gives the merger columns of numbers that no trainer writes. It may refuse them, as it
+// must when a shard lies outside its shape or region; what it takes can be planned, or refused by the planner.
+func TestMergeSurvivesAnything(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(77, 78))
+	odd := []int64{0, 0, 1, 1, 2, 3, 5, 8, 100, -1, -2, 1 << 31, 1 << 32, 1 << 62, math.MaxInt64, math.MinInt64}
+	any64 := func() int64 { return odd[r.IntN(len(odd))] }
+	little := func() int64 { return odd[r.IntN(8)] }
+	taken := 0
+	for range 20000 {
+		pick := little
+		if r.IntN(4) == 0 {
+			pick = any64
+		}
+		var layouts []*plan.Layout
+		for rank := range 1 + r.IntN(3) {
+			layouts = append(layouts, oddLayout(r, rank, pick))
+		}
+		tab, err := plan.Merge(layouts)
+		if err != nil {
+			continue
+		}
+		taken++
+		var d plan.Dest
+		for i := range tab.Len() {
+			for _, s := range tab.Shards(i) { // whatever was taken must lie inside
+				inRegion(t, layouts, tab, i, &s)
+			}
+			d.Params = append(d.Params, plan.Param{Name: tab.Name(i), DType: tab.DType(i), Shape: tab.Shape(i)})
+			d.Copies = append(d.Copies, whole(tab.Name(i), i, tab.Shape(i)...))
+		}
+		if plantest.Nelems(layouts[0].Regions) < 1<<20 {
+			d.LayOut(0)
+			_, _ = plan.New(tab, []plan.Dest{d}, plan.Options{}) // both answers are right
+		}
+	}
+	if taken < 500 {
+		t.Errorf("only %d of the tables were taken", taken)
+	}
+}
+
+// oddLayout makes a layout of up to two sources and three shards, some of whose columns may be short.
+func oddLayout(r *rand.Rand, rank int, pick func() int64) *plan.Layout {
+	l := &plan.Layout{Rank: rank, Regions: []int64{64, pick()}}
+	for i := range 1 + r.IntN(2) {
+		for range r.IntN(3) {
+			l.Shapes = append(l.Shapes, pick())
+		}
+		l.Names = append(l.Names, fmt.Sprint(rank, i)) // of its own: ranks that disagree are another test
+		l.DTypes = append(l.DTypes, plan.DType(1+r.IntN(14)))
+		l.ShapeEnd = append(l.ShapeEnd, uint32(len(l.Shapes)))
+	}
+	strided := r.IntN(2) == 0
+	for range r.IntN(4) {
+		s := r.IntN(len(l.Names))
+		l.Source, l.Region, l.Offset = append(l.Source, uint32(s)), append(l.Region, uint32(r.IntN(2))), append(l.Offset, pick())
+		from := uint32(0)
+		if s > 0 {
+			from = l.ShapeEnd[s-1]
+		}
+		for range l.ShapeEnd[s] - from {
+			l.Box = append(l.Box, pick(), pick())
+			if strided {
+				l.Stride = append(l.Stride, pick())
+			}
+		}
+	}
+	if r.IntN(20) == 0 && len(l.Box) > 0 {
+		l.Box = l.Box[1:]
+	}
+	return l
+}
+
+// inRegion fails when a shard that was taken leaves its shape or its region.
+func inRegion(t *testing.T, layouts []*plan.Layout, tab *plan.Table, source int, s *plan.Shard) {
+	t.Helper()
+	n, stride := plantest.Sizes(s.Box), s.Stride
+	if stride == nil {
+		stride = plantest.RowMajor(n)
+	}
+	for d, size := range tab.Shape(source) {
+		if s.Box[2*d] < 0 || s.Box[2*d+1] > size || n[d] <= 0 {
+			t.Fatalf("box %v of shape %v was taken", s.Box, tab.Shape(source))
+		}
+	}
+	end := s.Offset + plantest.Reach(n, stride)*tab.DType(source).Size()
+	if s.Offset < 0 || end < s.Offset || end > layouts[s.Rank].Regions[s.Region] {
+		t.Fatalf("bytes [%d, %d) of a region of %d were taken", s.Offset, end, layouts[s.Rank].Regions[s.Region])
 	}
 }

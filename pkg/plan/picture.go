@@ -22,9 +22,9 @@ func (p *Plan) Picture(dest int, param string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	pic := picture{q: cover.Space{Lo: e.Offset, Hi: e.Offset + e.Nbytes}, pitch: e.Nbytes}
-	if n := len(e.Shape); n > 1 && e.Shape[n-1] > 0 {
-		pic.pitch = e.Nbytes / nelemsOf(e.Shape[:n-1])
+	pic := picture{q: cover.Space{Lo: e.Offset, Hi: e.Offset + e.Nbytes}, pitch: max(e.Nbytes, 1)}
+	if n := len(e.Shape); n > 1 && e.Nbytes > 0 {
+		pic.pitch = e.Nbytes / nelems(e.Shape[:n-1])
 	}
 	for i := range p.batches {
 		rank := p.batches[i].Rank
@@ -45,20 +45,13 @@ func (p *Plan) Picture(dest int, param string) (string, error) {
 	return pic.svg(e), nil
 }
 
-// nelemsOf counts rows; at least one, since it divides.
-func nelemsOf(shape []int64) int64 {
-	n := int64(1)
-	for _, s := range shape {
-		n *= s
-	}
-	return max(n, 1)
-}
 
+// picture gathers what is drawn of one parameter.
 type picture struct {
-	q     cover.Space
-	pitch int64 // bytes of a row
+	q     cover.Space // the parameter's bytes in the arena
+	pitch int64       // bytes of a row; at least 1
 	rects []rect
-	more  int
+	more  int // rectangles beyond those kept
 }
 
 type rect struct {
@@ -127,7 +120,7 @@ func (p *picture) svg(e *Explanation) string {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="13">`+"\n", pictureWide+20, pictureHigh+80)
 	fmt.Fprintf(&b, `<text x="10" y="20">%s %s%v, destination rank %d, %s</text>`+"\n", html.EscapeString(e.Param), e.DType, e.Shape, e.Dest, nbytesString(e.Nbytes))
 	fmt.Fprintf(&b, `<g transform="translate(10,30)"><rect width="%d" height="%d" fill="#fff" stroke="#888"/>`+"\n", pictureWide, pictureHigh)
-	sx, sy := float64(pictureWide)/float64(max(p.pitch, 1)), float64(pictureHigh)/float64(rows)
+	sx, sy := float64(pictureWide)/float64(p.pitch), float64(pictureHigh)/float64(rows)
 	seen := map[int]bool{}
 	var ranks []int64
 	for _, r := range p.rects {

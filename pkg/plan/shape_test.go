@@ -384,6 +384,28 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
+// TestEmptyThingsAreDrawn: parameters without bytes are described, explained and drawn like others.
+func TestEmptyThingsAreDrawn(t *testing.T) {
+	t.Parallel()
+	for _, shape := range [][]int64{{0}, {0, 3}, {3, 0}, {}, {1, 1}} {
+		w := &plantest.World{}
+		w.AddShard(0, "x", plan.BF16, shape, fullBox(shape), nil, 2)
+		d := want([]plan.Param{{Name: "p", DType: plan.BF16, Shape: shape}}, whole("x", 0, shape...))
+		p, err := plan.New(merged(t, w), []plan.Dest{d}, plan.Options{})
+		if err != nil {
+			t.Fatalf("%v: %v", shape, err)
+		}
+		svg, err := p.Picture(0, "p")
+		if err != nil || !strings.Contains(svg, "</svg>") || strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {
+			t.Errorf("%v: %v\n%s", shape, err, svg)
+		}
+		e, err := p.Explain(0, "p")
+		if err != nil || !strings.Contains(e.String(), fmt.Sprint(shape)) || !strings.Contains(p.Summary(), "p") {
+			t.Errorf("%v: %v, %v", shape, e, err)
+		}
+	}
+}
+
 // TestStepsThatMeet: two steps of different size show some elements both. Read exactly, each step crosses once,
 // however many copies want it.
 func TestStepsThatMeet(t *testing.T) {

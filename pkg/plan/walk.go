@@ -93,13 +93,7 @@ func (l *lattice) via(p *view.Part) walk {
 }
 
 // nelems counts the indices.
-func (w *walk) nelems() int64 {
-	n := int64(1)
-	for _, s := range w.size[:w.n] {
-		n *= s
-	}
-	return n
-}
+func (w *walk) nelems() int64 { return nelems(w.size[:w.n]) }
 
 // walkFrom reads what row wrote, and returns how many integers that was.
 func walkFrom(row []int64) (w walk, read int) {
