@@ -1,12 +1,14 @@
 package rdmabench
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"github.com/drydock-rl/drydock/internal/tiles"
 	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/landing"
 )
 
 // What a receiver does by default: batches of so many bytes, so many of them under way at once.
@@ -22,8 +24,8 @@ const (
 	expertBytes = expertRows * expertCols * 2
 )
 
-// verified compares a read whose tiles are digested as soon as a batch has come with the same batches read alone: with the
-// tiles of what readers slice by columns and, for whole reads, of what they slice by rows.
+// verified compares a read whose tiles are digested as they land with the same batches read alone: with the tiles of what
+// readers slice by columns and, for whole reads, of what they slice by rows.
 func (b *bench) verified(r *rig, s *shape) error {
 	err := b.verifiedBy(r, s, "", tiles.Options{})
 	if err == nil && s.seg.Runs() == 1 {
@@ -36,10 +38,8 @@ func (b *bench) verifiedBy(r *rig, s *shape, kind string, o tiles.Options) error
 	batches := cutInBatches(&s.seg)
 	grid := tiles.ChooseGrid([]int64{expertRows, expertCols}, 2, o)
 	with, without, err := byTurns(b.o.Times,
-		func() error {
-			return inLanes(r.peers[0], b.dst, batches, func(x *rdma.Segment) error { return digest(b.dst.Bytes(), x, grid) })
-		},
-		func() error { return inLanes(r.peers[0], b.dst, batches, func(*rdma.Segment) error { return nil }) })
+		func() error { return inLanes(r.peers[0], b.dst, batches, grid) },
+		func() error { return inLanes(r.peers[0], b.dst, batches, nil) })
 	if err != nil {
 		return fmt.Errorf("%s, %s, digests: %w", r.name, s.name, err)
 	}
@@ -66,8 +66,8 @@ func cutInBatches(s *rdma.Segment) []rdma.Segment {
 	return out
 }
 
-// inLanes reads batches, a few at a time, and does something with each that has come.
-func inLanes(p rdma.Peer, dst *rdma.Memory, batches []rdma.Segment, then func(*rdma.Segment) error) error {
+// inLanes reads batches, a few at a time, and digests what they bring as it lands, if there is a grid.
+func inLanes(p rdma.Peer, dst *rdma.Memory, batches []rdma.Segment, grid []int64) error {
 	var next atomic.Int64
 	var once sync.Once
 	var first error
@@ -75,11 +75,7 @@ func inLanes(p rdma.Peer, dst *rdma.Memory, batches []rdma.Segment, then func(*r
 	for range lanes {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(batches)); i = next.Add(1) - 1 {
-				err := readAll([]rdma.Peer{p}, dst, &batches[i])
-				if err == nil {
-					err = then(&batches[i])
-				}
-				if err != nil {
+				if err := readBatch(p, dst, &batches[i], grid); err != nil {
 					once.Do(func() { first = err })
 					return
 				}
@@ -90,20 +86,39 @@ func inLanes(p rdma.Peer, dst *rdma.Memory, batches []rdma.Segment, then func(*r
 	return first
 }
 
-// digest digests what a batch brought, which lies in one piece, as rows of an expert or of its quarter.
-func digest(mem []byte, s *rdma.Segment, grid []int64) error {
-	lo, hi := s.Dst, s.Dst+s.Nbytes()
+func readBatch(p rdma.Peer, dst *rdma.Memory, s *rdma.Segment, grid []int64) error {
+	r := landing.New([]rdma.Segment{*s}, 0)
+	if grid != nil {
+		watch(r, dst.Bytes(), s, grid)
+	}
+	t, err := r.Post(p, dst)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), readTime)
+	defer cancel()
+	return t.Wait(ctx)
+}
+
+// watch digests what a batch brings, which lies in one piece, a row of tiles at a time, as rows of an expert or of its quarter.
+func watch(r *landing.Read, mem []byte, s *rdma.Segment, grid []int64) {
+	hi := s.Dst + s.Nbytes()
 	row, width := int64(expertCols*2), grid[1]*2
 	if s.Run < row {
 		row = s.Run / width * width // a slice of whole tiles
 	}
-	for ; lo < hi; lo += grid[0] * row {
+	for lo := s.Dst; lo < hi; lo += grid[0] * row {
 		rows := min(grid[0], (hi-lo)/row)
-		for at := int64(0); at < row && rows > 0; at += width {
-			if _, err := tiles.Digest(mem, lo+at, 2, []int64{rows, grid[1]}, []int64{row, 2}); err != nil {
-				return err
-			}
+		if rows == 0 {
+			return
 		}
+		r.When(lo, lo+rows*row, func() error {
+			for at := int64(0); at < row; at += width {
+				if _, err := tiles.Digest(mem, lo+at, 2, []int64{rows, grid[1]}, []int64{row, 2}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
-	return nil
 }

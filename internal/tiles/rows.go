@@ -23,9 +23,14 @@ func rowsFit(run, stride, n int64) bool {
 // hashRows is the xxh3-64, seed 0, of n rows of run bytes, the first at mem[off], each stride bytes after the one before:
 // the same as of a copy of the rows without gaps. It takes what rowsFit allows and lies within mem.
 func hashRows(mem []byte, off, run, stride, n int64) uint64 {
+	return hashRowsBy(wideRows, mem, off, run, stride, n)
+}
+
+// hashRowsBy is hashRows by the wider instructions or the narrower.
+func hashRowsBy(wide bool, mem []byte, off, run, stride, n int64) uint64 {
 	total := run * n
 	acc := xxhStart
-	accumulateRows(&acc, &mem[off], run/halfBytes, stride-run, (total-1)/stripeBytes, &xxhSecret)
+	accumulate(&acc, &mem[off], run/halfBytes, stride-run, (total-1)/stripeBytes, wide)
 	const lastKey = len(xxhSecret) - stripeBytes - 7
 	for h := range int64(2) { // the last stripe again, in part, under a key of its own
 		at := total - stripeBytes + h*halfBytes

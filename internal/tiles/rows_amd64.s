@@ -43,6 +43,8 @@ TEXT ·accumulateRows(SB), NOSPLIT, $0-48
 	MOVQ         R10, X15
 	VPBROADCASTQ X15, Y15
 	MOVQ         R8, CX
+	TESTQ        $1, R8
+	JZ           even
 
 block:
 	MOVQ $16, R11
@@ -75,6 +77,42 @@ stir:
 	scramble(160, Y1)
 	DECQ BX
 	JNZ  block
+	JMP  done
+
+	// Rows of whole stripes: they are counted in stripes.
+
+even:
+	SHRQ $1, R8
+	MOVQ R8, CX
+
+evenblock:
+	MOVQ $16, R11
+	MOVQ DX, DI
+
+evenstripe:
+	half(0, Y0)
+	half(32, Y1)
+	ADDQ $8, DI
+	DECQ CX
+	JZ   evenrow
+
+evennext:
+	DECQ R11
+	JZ   evenstir
+	DECQ BX
+	JNZ  evenstripe
+	JMP  done
+
+evenrow:
+	ADDQ R9, SI
+	MOVQ R8, CX
+	JMP  evennext
+
+evenstir:
+	scramble(128, Y0)
+	scramble(160, Y1)
+	DECQ BX
+	JNZ  evenblock
 
 done:
 	VMOVDQU Y0, (AX)

@@ -16,6 +16,14 @@ func joined(mem []byte, off, run, stride, n int64) (out []byte) {
 	return out
 }
 
+// widths are the instructions that this processor has.
+func widths() []bool {
+	if wideRows {
+		return []bool{false, true}
+	}
+	return []bool{false}
+}
+
 func TestRowsAreHashedAsOnePiece(t *testing.T) {
 	t.Parallel()
 	if !rowsWork {
@@ -39,9 +47,11 @@ func TestRowsAreHashedAsOnePiece(t *testing.T) {
 			}
 			// The memory ends with the last row, as it may in an arena: a byte beyond would panic.
 			end := off + (n-1)*stride + run
-			got, want := hashRows(mem[:end:end], off, run, stride, n), xxh3.Hash(joined(mem, off, run, stride, n))
-			if got != want {
-				t.Fatalf("%d rows of %d bytes, %d apart: %016x, want %016x", n, run, stride, got, want)
+			want := xxh3.Hash(joined(mem, off, run, stride, n))
+			for _, wide := range widths() {
+				if got := hashRowsBy(wide, mem[:end:end], off, run, stride, n); got != want {
+					t.Fatalf("wide %t, %d rows of %d bytes, %d apart: %016x, want %016x", wide, n, run, stride, got, want)
+				}
 			}
 		}
 	}
@@ -57,9 +67,14 @@ func TestRowsOfEveryLength(t *testing.T) {
 	for i := range mem {
 		mem[i] = byte(i * 37 >> 2)
 	}
-	for n := int64(8); n <= 200; n++ {
-		if got, want := hashRows(mem, 5, 32, 40, n), xxh3.Hash(joined(mem, 5, 32, 40, n)); got != want {
-			t.Fatalf("%d rows of 32 bytes: %016x, want %016x", n, got, want)
+	for _, run := range []int64{32, 64} {
+		for n := leastRows / run; n <= 200; n++ {
+			want := xxh3.Hash(joined(mem, 5, run, run+8, n))
+			for _, wide := range widths() {
+				if got := hashRowsBy(wide, mem, 5, run, run+8, n); got != want {
+					t.Fatalf("wide %t, %d rows of %d bytes: %016x, want %016x", wide, n, run, got, want)
+				}
+			}
 		}
 	}
 }
@@ -88,25 +103,26 @@ func FuzzDigestOfRows(f *testing.F) {
 func BenchmarkDigestOfRows(b *testing.B) {
 	mem := make([]byte, 128*1536)
 	for _, run := range []int64{96, 192, 384} {
-		for _, gathered := range []bool{false, true} {
-			b.Run(fmt.Sprintf("%dB/gathered=%t", run, gathered), func(b *testing.B) {
-				if !rowsWork && !gathered {
-					b.Skip("this processor gathers rows")
-				}
+		each := func(name string, digest func(at int64)) {
+			b.Run(fmt.Sprintf("%dB/%s", run, name), func(b *testing.B) {
 				b.SetBytes(int64(len(mem)))
 				b.ReportAllocs()
-				g := new(gatherer)
 				for b.Loop() {
 					for at := int64(0); at < 1536; at += run {
-						if gathered {
-							g.m = mover{dst: g.buf[:], src: mem, run: run}
-							g.digest(at, []int64{128}, []int64{1536})
-						} else {
-							hashRows(mem, at, run, 1536, 128)
-						}
+						digest(at)
 					}
 				}
 			})
+		}
+		g := new(gatherer)
+		each("gathered", func(at int64) {
+			g.m = mover{dst: g.buf[:], src: mem, run: run}
+			g.digest(at, []int64{128}, []int64{1536})
+		})
+		if rowsWork {
+			for _, wide := range widths() {
+				each(fmt.Sprintf("wide=%t", wide), func(at int64) { hashRowsBy(wide, mem, at, run, 1536, 128) })
+			}
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/drydock-rl/drydock/internal/tiles"
 	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/landing"
 )
 
 // A slice of a shard may end in the middle of a tile, whose digest then says nothing of the part that was read. Such
@@ -115,7 +116,7 @@ func (u *pull) verifySome(ctx context.Context, rank int, edges []edge) error {
 		for k := range edges {
 			segments = edges[k].appendSegments(segments, layout.Region, regions)
 		}
-		if err := u.transfer(ctx, rank, map[*rdma.Memory][]rdma.Segment{mem: segments}); err != nil {
+		if err := u.transfer(ctx, rank, map[*rdma.Memory]*landing.Read{mem: landing.New(segments, 0)}); err != nil {
 			return err
 		}
 		done := u.verify.Work()

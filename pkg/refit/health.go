@@ -7,6 +7,7 @@ import (
 
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/landing"
 	"github.com/drydock-rl/drydock/pkg/tracing"
 )
 
@@ -79,7 +80,7 @@ func (u *pull) probe(ctx context.Context, rank int) error {
 	defer cancel()
 	one := probeSegment(&u.version.Ranks[rank])
 	return u.withMemory(ctx, u.r.edges, func(m *rdma.Memory) error {
-		return u.transfer(ctx, rank, map[*rdma.Memory][]rdma.Segment{m: {one}})
+		return u.transfer(ctx, rank, map[*rdma.Memory]*landing.Read{m: landing.New([]rdma.Segment{one}, 0)})
 	})
 }
 

@@ -127,23 +127,26 @@ func (u *pull) withMemory(ctx context.Context, ring *ring, f func(*rdma.Memory) 
 	return err
 }
 
-// into reads a batch into the arenas or into staging, verifies it, and moves it out of staging.
+// into reads a batch into the arenas or into staging, verifies it while it comes, and moves it out of staging.
 func (u *pull) into(ctx context.Context, p *plan.Plan, i int, staging *rdma.Memory) error {
 	b := p.Batch(i)
-	regions := u.version.Ranks[b.Rank].Table.Regions
-	segments := map[*rdma.Memory][]rdma.Segment{}
-	for s := range p.Segments(i) {
-		m := u.memory(s.Dest, staging)
-		segments[m] = append(segments[m], segment(&s, regions))
+	l := looks{u: u}
+	reads, err := u.batchReads(p, i, staging, &l)
+	if err != nil {
+		return err
 	}
-	if err := u.transfer(ctx, b.Rank, segments); err != nil {
+	if err := u.transfer(ctx, b.Rank, reads); err != nil {
 		return err
 	}
 	u.crossed(b.Wire)
-	var t tally
+	if err := l.failed(); err != nil {
+		return err
+	}
+	t := tally{verified: l.verified.Load()}
 	if err := u.verifyEdges(ctx, p, i, staging, &t); err != nil {
 		return err
 	}
+	u.verify.AddBytes(t.verified)
 	if err := u.finish(ctx, p, i, staging, &t); err != nil {
 		return err
 	}
@@ -170,16 +173,19 @@ func (u *pull) memory(dest int, staging *rdma.Memory) *rdma.Memory {
 	return u.slot.Memory(dest)
 }
 
-// finish verifies what a batch brought and moves it out of staging.
+// finish counts what a batch brought and moves it out of staging.
 func (u *pull) finish(ctx context.Context, p *plan.Plan, i int, staging *rdma.Memory, t *tally) error {
+	for piece := range p.Pieces(i) {
+		t.brought += u.checks.nbytes(piece)
+	}
+	if staging == nil {
+		return nil
+	}
 	select {
 	case u.cpu <- struct{}{}:
 		defer func() { <-u.cpu }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	}
-	if err := u.verifyBatch(p, i, staging, t); err != nil || staging == nil {
-		return err
 	}
 	done := u.transform.Work()
 	defer done()
@@ -188,22 +194,6 @@ func (u *pull) finish(ctx context.Context, p *plan.Plan, i int, staging *rdma.Me
 			return as(PlanRefused, fmt.Errorf("transform what rank %d sent: %w", p.Batch(i).Rank, err))
 		}
 	}
-	return nil
-}
-
-// verifyBatch checks the tiles that a batch brought whole.
-func (u *pull) verifyBatch(p *plan.Plan, i int, staging *rdma.Memory, t *tally) error {
-	done := u.verify.Work()
-	defer done()
-	for piece := range p.Pieces(i) {
-		verified, err := u.checks.piece(piece, u.memory(piece.Dest, staging).Bytes())
-		if err != nil {
-			return err
-		}
-		t.verified += verified
-		t.brought += u.checks.nbytes(piece)
-	}
-	u.verify.AddBytes(t.verified)
 	return nil
 }
 

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/landing"
 )
 
 // transfer reads from one rank into one or more memories, and waits for the end of all of it.
-func (u *pull) transfer(ctx context.Context, rank int, segments map[*rdma.Memory][]rdma.Segment) error {
+func (u *pull) transfer(ctx context.Context, rank int, reads map[*rdma.Memory]*landing.Read) error {
 	given := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, u.r.cfg.Stall, &stallError{rank, u.r.cfg.Stall})
 	defer cancel()
@@ -19,8 +20,8 @@ func (u *pull) transfer(ctx context.Context, rank int, segments map[*rdma.Memory
 		return because(ctx, err)
 	}
 	posted := map[*rdma.Memory]rdma.Transfer{}
-	for m, segs := range segments {
-		t, rerr := conn.Read(m, segs)
+	for m, r := range reads {
+		t, rerr := r.Post(conn, m)
 		if rerr != nil {
 			err = rerr
 			break

@@ -25,8 +25,10 @@ const maxSegments = 1024
 
 // Read is one batch into one memory.
 type Read struct {
-	parts []part
-	looks []*look // those whose bytes no part brings
+	segs    []rdma.Segment
+	parts   []part
+	watched bool
+	looks   []*look // those whose bytes no part brings
 }
 
 // part is what is read together.
@@ -47,7 +49,7 @@ func New(segs []rdma.Segment, partBytes int64) *Read {
 	if partBytes == 0 {
 		partBytes = DefaultPart
 	}
-	r := &Read{}
+	r := &Read{segs: segs}
 	for _, c := range strided.Chunks(segs, partBytes, maxSegments) {
 		p := part{segs: c.Segs, lo: math.MaxInt64}
 		for i := range c.Segs {
@@ -62,6 +64,7 @@ func New(segs []rdma.Segment, partBytes int64) *Read {
 // time, and before others are made; an error ends the transfer with it. It is called before Post.
 func (r *Read) When(lo, hi int64, do func() error) {
 	l := &look{do: do}
+	r.watched = true
 	for i := range r.parts {
 		if p := &r.parts[i]; p.lo < hi && lo < p.hi {
 			l.missing.Add(1)
@@ -88,13 +91,16 @@ func (r *Read) landed(i int) error {
 
 // Post posts the batch, as Peer.Read does.
 func (r *Read) Post(p rdma.Peer, dst *rdma.Memory) (rdma.Transfer, error) {
+	if !r.watched {
+		return p.Read(dst, r.segs)
+	}
 	parts := make([][]rdma.Segment, len(r.parts))
 	for i := range parts {
 		parts[i] = r.parts[i].segs
 	}
 	reader, ok := p.(rdma.PartReader)
 	if !ok {
-		return r.postWhole(p, dst, parts)
+		return r.postWhole(p, dst)
 	}
 	t, err := reader.ReadParts(dst, parts, r.landed)
 	if err != nil || len(r.looks) == 0 {
@@ -103,12 +109,8 @@ func (r *Read) Post(p rdma.Peer, dst *rdma.Memory) (rdma.Transfer, error) {
 	return &late{Transfer: t, rest: r.rest}, nil
 }
 
-func (r *Read) postWhole(p rdma.Peer, dst *rdma.Memory, parts [][]rdma.Segment) (rdma.Transfer, error) {
-	var all []rdma.Segment
-	for _, segs := range parts {
-		all = append(all, segs...)
-	}
-	t, err := p.Read(dst, all)
+func (r *Read) postWhole(p rdma.Peer, dst *rdma.Memory) (rdma.Transfer, error) {
+	t, err := p.Read(dst, r.segs)
 	if err != nil {
 		return nil, err
 	}
