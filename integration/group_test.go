@@ -33,11 +33,22 @@ type member struct {
 	engine string // file of what it was given, by lines
 }
 
-// newFleet starts publishers of some versions and no member. Publishers wait for the gate only.
+// newFleet starts publishers of some versions and no member. Publishers wait for the gate and for both members.
 func newFleet(t *testing.T, versions int) (*fleet, []*process) {
 	t.Helper()
-	f := &fleet{world: newWorld(t, shape{})}
+	f := &fleet{world: newWorld(t, shape{receivers: 2})}
 	return f, f.publishers("--versions", strconv.Itoa(versions))
+}
+
+// openFor lets the publishers go on past a version that no member serves.
+func (f *fleet) openFor(version uint64) {
+	f.t.Helper()
+	for _, gate := range []string{"gate-a", "gate-b"} {
+		if err := f.eye.PutStatus(f.ctx, gate, messages.Status{Role: messages.RoleReceiver, Serving: key(version), Updated: time.Now()}); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	f.open(version)
 }
 
 // member starts a receiver of one rank. The folder of its host, and with it its engine's notes, outlive it.
@@ -265,7 +276,7 @@ func TestAMemberThatRefusesKeepsBothBack(t *testing.T) {
 	if e, w := f.east.holds(), f.west.holds(); e != 1 || w != 1 {
 		t.Errorf("the engine's parts hold %d and %d", e, w)
 	}
-	f.open(2)
+	f.openFor(2)
 	f.bothServe(3)
 	for _, m := range []*member{f.east, f.west} {
 		m.recordsOf(2, tracing.OutcomeFailed)
@@ -291,8 +302,33 @@ func TestTwoHostsUnderOneName(t *testing.T) {
 		t.Errorf("left with exit code %d", code)
 	}
 	f.west = f.member("west", "host-b", 1, nil)
-	f.open(1)
+	f.openFor(1)
 	f.bothServe(2)
+	f.leave(publishers)
+}
+
+// TestAStagedVersionOutlivesANormalStop stops a receiver that has staged version 2 and waits for the other one, which is
+// dead. Its next life serves the version without reading a byte.
+func TestAStagedVersionOutlivesANormalStop(t *testing.T) {
+	t.Parallel()
+	f, publishers := newFleet(t, 2)
+	f.begin(nil, nil)
+	before := f.east.image()
+	f.west.kill()
+	f.open(1)
+	f.awaitRound("east has come in", func(r *messages.EngineRecord) bool {
+		return r.Key == key(2) && r.Phase == messages.EngineGathering && r.Members[0].Name == "east"
+	})
+	if code := f.east.stop(); code != 0 {
+		t.Errorf("left with exit code %d: %s", code, f.east.lastSaid())
+	}
+	f.east.unchanged(before)
+	f.east.shows(1, 1)
+	f.east, f.west = f.member("east", "host-a", 0, nil), f.member("west", "host-b", 1, nil)
+	f.bothServe(2)
+	if r := f.east.record(2, tracing.OutcomeApplied); r.Bytes != 0 || r.Drydock.SavedBytes != r.Drydock.NeededBytes {
+		t.Errorf("read %d bytes, saved %d of %d", r.Bytes, r.Drydock.SavedBytes, r.Drydock.NeededBytes)
+	}
 	f.leave(publishers)
 }
 
@@ -369,7 +405,7 @@ func TestAnEngineOfTwoPrograms(t *testing.T) {
 	f.east.failed(2, refit.GroupRefused)
 	f.east.unchanged(east)
 	f.west.unchanged(west)
-	f.open(2)
+	f.openFor(2)
 	f.bothServe(3)
 
 	east, west = f.east.image(), f.west.image()

@@ -2,12 +2,10 @@ package integration
 
 import (
 	"slices"
-	"syscall"
 	"testing"
 
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/refit"
-	"github.com/drydock-rl/drydock/pkg/tracing"
 )
 
 // reading waits until a receiver says that it reads a version.
@@ -73,32 +71,6 @@ func TestReceiverStoppedInMidStage(t *testing.T) {
 	source.thaw()
 	r = w.receiver("host")
 	r.serves(2)
-	r.leavesCleanly(true)
-	leave(t, publishers...)
-}
-
-// TestAStagedVersionOutlivesANormalStop stops a receiver that has staged version 2 and not applied it. The next life serves
-// it without reading a byte.
-func TestAStagedVersionOutlivesANormalStop(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, shape{receivers: 1})
-	publishers := w.publishers("--versions", "2")
-	r := w.actingReceiver("host", map[uint64]moment{2: {"apply begins", tracing.PhaseApply, tracing.PhaseApply, false}})
-	r.serves(1)
-	before := r.image()
-	w.open(1)
-	r.stands("apply begins")
-	r.signal(syscall.SIGTERM)
-	r.thaw()
-	if code := r.ended(); code != 0 {
-		t.Errorf("left with exit code %d: %s", code, r.lastSaid())
-	}
-	r.unchanged(before)
-	r.shows(1, 1)
-	r = w.receiver("host")
-	if record := r.serves(2); record.Bytes != 0 || record.Drydock.SavedBytes != record.Drydock.NeededBytes {
-		t.Errorf("read %d bytes, saved %d of %d", record.Bytes, record.Drydock.SavedBytes, record.Drydock.NeededBytes)
-	}
 	r.leavesCleanly(true)
 	leave(t, publishers...)
 }
