@@ -180,6 +180,13 @@ bench-rdma: build nixl ## transports by turns with a plain copy, a raw loopback 
 	bin/refitctl bench rdma --no-save --nixl-lib="$${DRYDOCK_NIXL_LIB:-$$(ls $(CACHE)/nixl/*/.nixl_cu12.mesonpy.libs/libnixl_capi.so | tail -n 1)}" $(ARGS)
 	@scripts/nixl-python.sh -run PythonLoop || echo "not measured: NIXL's Python loop"
 
+# 3 GB of memory, of which 2 are shared; 16 GB of disk for a moment. The figures of docs/tracing.md come from here.
+.PHONY: bench-refit
+bench-refit: build ## refits of 1 GiB by stage, with and without digests; the flip at 1 and 8 GiB; what noting, spans and metrics cost
+	bin/refitctl bench refit $(ARGS)
+	$(GO) test ./pkg/refit/arena -run '^$$' -bench 'Flip|Came'
+	$(GO) test ./pkg/tracing -run '^$$' -bench 'PerStage|PerBatch|Disabled|Cycle|Detail'
+
 .PHONY: bench-python
 bench-python: build ## a Python trainer's copy beside memcpy, its blocked time, and its call until the commit
 	scripts/bench-python.sh $(ARGS)

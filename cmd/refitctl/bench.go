@@ -17,8 +17,9 @@ import (
 
 // benchCommand measures this machine; without a command, everything but the transports' costs.
 type benchCommand struct {
-	All  benchAllCommand  `cmd:"" default:"withargs" help:"Measure tables, plan, transports and a refit."`
-	RDMA benchRDMACommand `cmd:"" name:"rdma" help:"Measure the transports side by side, and save what each costs where receivers look for it."`
+	All   benchAllCommand   `cmd:"" default:"withargs" help:"Measure tables, plan, transports and a refit."`
+	Refit benchRefitCommand `cmd:"" help:"Measure whole refits by stage, with and without digests."`
+	RDMA  benchRDMACommand  `cmd:"" name:"rdma" help:"Measure the transports side by side, and save what each costs where receivers look for it."`
 }
 
 // benchAllCommand has a flag for each of bench.Options.
@@ -31,6 +32,31 @@ type benchAllCommand struct {
 // Run measures.
 func (c *benchAllCommand) Run(ctx context.Context, out io.Writer) error {
 	return bench.Run(ctx, out, bench.Options{Nbytes: c.Bytes, Rounds: c.Rounds, Dir: c.Dir})
+}
+
+// benchRefitCommand has a flag for each of bench.RefitOptions.
+type benchRefitCommand struct {
+	Bytes  int64  `help:"Bytes of the model. Twice as much is needed where arenas are made, and once in memory." default:"1073741824"`
+	Rounds int    `help:"Refits of each kind in one turn." default:"5"`
+	Turns  int    `help:"How often all kinds are measured, one after the other." default:"3"`
+	Dir    string `help:"Where arenas are made." default:"/dev/shm" placeholder:"DIR"`
+}
+
+// Help says how to read the table, and gives examples.
+func (benchRefitCommand) Help() string {
+	return `Refits by local and by tcp over loopback, from two trainers in this process, each with and without the publisher's digests. Stages overlap, so
+their times don't add up to the whole; what verification costs is the difference of the two columns. On a machine that others use only the
+shares of one run mean something.
+
+Examples:
+
+    refitctl bench refit
+    refitctl bench refit --bytes 67108864 --turns 1 --dir /tmp`
+}
+
+// Run measures.
+func (c *benchRefitCommand) Run(ctx context.Context, out io.Writer) error {
+	return bench.Refit(ctx, out, bench.RefitOptions{Nbytes: c.Bytes, Rounds: c.Rounds, Turns: c.Turns, Dir: c.Dir})
 }
 
 // benchRDMACommand has a flag for each of rdmabench.Options.

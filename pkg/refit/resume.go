@@ -167,7 +167,9 @@ func (u *pull) has(p *plan.Plan, i int) bool {
 	return has
 }
 
-// came notes that a batch is in the arena, verified.
+// came notes that a batch is in the arena, verified. To digest its blocks is part of what verifying costs.
 func (u *pull) came(p *plan.Plan, i int) {
+	done := u.verify.Work()
+	defer done()
 	eachRegion(p, i, func(dest int, r arena.Region) bool { u.slot.Came(dest, r); return true })
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/drydock-rl/drydock/pkg/rdma"
 )
 
 // currentName is the link that readers follow.
@@ -33,6 +35,7 @@ type Set struct {
 	root  string
 	files []*file
 	huge  bool
+	lazy  bool
 	log   *slog.Logger
 	lock  *os.File
 
@@ -58,7 +61,7 @@ func open(cfg Config) (*Set, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Set{root: cfg.Root, huge: cfg.HugePages, log: cfg.Logger, next: 1}
+	s := &Set{root: cfg.Root, huge: cfg.HugePages, lazy: cfg.lazy, log: cfg.Logger, next: 1}
 	for _, r := range cfg.Ranks {
 		f, err := newFile(r, cfg.BlockBytes)
 		if err != nil {
@@ -213,7 +216,7 @@ func (s *Set) slotBytes() int64 {
 }
 
 func (s *Set) grow() (*Slot, error) {
-	slot, err := makeSlot(filepath.Join(s.root, fmt.Sprintf("slot-%d", s.next)), s.files, s.huge)
+	slot, err := makeSlot(filepath.Join(s.root, fmt.Sprintf("slot-%d", s.next)), s.files, rdma.AllocOptions{HugePages: s.huge, Lazy: s.lazy})
 	if err != nil {
 		return nil, err
 	}

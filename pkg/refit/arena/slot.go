@@ -55,13 +55,14 @@ func (s *Slot) openLedgers() {
 }
 
 // makeSlot allocates a slot's files in dir, which it creates. On error nothing of it is left.
-func makeSlot(dir string, files []*file, huge bool) (*Slot, error) {
+func makeSlot(dir string, files []*file, o rdma.AllocOptions) (*Slot, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make arena folder: %w", err)
 	}
 	s := &Slot{dir: dir, files: files}
 	for i, f := range files {
-		m, err := rdma.Alloc(f.nbytes, rdma.AllocOptions{Backing: rdma.File, Path: s.Path(i), HugePages: huge})
+		o.Backing, o.Path = rdma.File, s.Path(i)
+		m, err := rdma.Alloc(f.nbytes, o)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("make arena of rank %d: %w", f.rank.Rank, err), s.discard())
 		}

@@ -23,6 +23,8 @@ type Config struct {
 	Logger    *slog.Logger // nil: none
 
 	BlockBytes int64 // of which digests are noted; default 256 KiB, small enough to be in the cache when its last byte comes
+
+	lazy bool // leave pages to be faulted in at first touch; for benchmarks of more than memory holds
 }
 
 // Rank is the parameter layout of one destination rank.
