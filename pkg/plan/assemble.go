@@ -313,35 +313,51 @@ func (t *Table) holes(id uint32, exclude func(int) bool, kept []box, walks []wal
 	if len(shape) == 0 {
 		return [][]int64{{}}
 	}
-	rest := []box{wholeBox(shape)}
+	var lats []lattice
+	need := box{}
+	for i := range walks {
+		l, _ := newResolver(shape).resolve(&walks[i])
+		for k := range l {
+			h := l[k].hull(len(shape))
+			if len(lats) == 0 && k == 0 {
+				need = h
+			}
+			need.join(&h)
+		}
+		lats = append(lats, l...)
+	}
+	rest := []box{need} // what is left of it, once all that is held is taken out
 	for _, s := range t.holders(list, c.dtype.Size()) {
-		rest = without(rest, &s.box)
+		if rest = without(rest, &s.box); len(rest) > maxSlots {
+			return [][]int64{need.flat()} // somewhere in it
+		}
 	}
 	for i := range kept {
 		rest = without(rest, &kept[i])
 	}
-	var lats []lattice
-	for i := range walks {
-		l, _ := newResolver(shape).resolve(&walks[i])
-		lats = append(lats, l...)
-	}
 	var out [][]int64
 	for i := range rest {
-		hull, found := box{}, false
-		for k := range lats {
-			for _, l := range lats[k].cut(&rest[i], nil) {
-				h := l.hull(len(shape))
-				if !found {
-					hull, found = h, true
-				}
-				hull.join(&h)
-			}
-		}
-		if found {
+		if hull, ok := hullWithin(lats, &rest[i]); ok {
 			out = append(out, hull.flat())
 		}
 	}
 	return out
+}
+
+// hullWithin returns the smallest box around what the lattices hold of a box; false if that is nothing.
+func hullWithin(lats []lattice, b *box) (hull box, found bool) {
+	var parts []lattice
+	for k := range lats {
+		parts = lats[k].cut(b, parts[:0])
+		for i := range parts {
+			h := parts[i].hull(b.n)
+			if !found {
+				hull, found = h, true
+			}
+			hull.join(&h)
+		}
+	}
+	return hull, found
 }
 
 // hull returns the smallest box that holds the lattice.

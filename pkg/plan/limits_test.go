@@ -103,6 +103,32 @@ func TestLittleInputLittleWork(t *testing.T) {
 	}
 }
 
+// TestCrossingSlabs: shards that cross each other in three dimensions are cut in the third power of their number,
+// which is refused where it is too much; what nobody holds is named in either case.
+//
+// Not parallel: it watches what is allocated.
+func TestCrossingSlabs(t *testing.T) {
+	for _, c := range []struct {
+		each int64 // slabs along each dimension
+		err  error
+	}{{10, plan.ErrUncovered}, {90, plan.ErrLimit}} {
+		n := 4 * c.each
+		var boxes [][]int64
+		for i := range c.each {
+			for d := range 3 {
+				b := []int64{0, n, 0, n, 0, n}
+				b[2*d], b[2*d+1] = 4*i, 4*i+2
+				boxes = append(boxes, b)
+			}
+		}
+		w := holding("x", plan.U8, []int64{n, n, n}, map[int][][]int64{0: boxes})
+		small(t, func() {
+			d := want([]plan.Param{{Name: "p", DType: plan.U8, Shape: []int64{n, n, n}}}, whole("x", 0, n, n, n))
+			refusal(t, merged(t, w), plan.Options{}, c.err, []plan.Dest{d}, `"p"`, `"x"`)
+		})
+	}
+}
+
 func fullBox(shape []int64) []int64 {
 	var box []int64
 	for _, n := range shape {

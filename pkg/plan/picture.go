@@ -45,7 +45,6 @@ func (p *Plan) Picture(dest int, param string) (string, error) {
 	return pic.svg(e), nil
 }
 
-
 // picture gathers what is drawn of one parameter.
 type picture struct {
 	q     cover.Space // the parameter's bytes in the arena

@@ -231,7 +231,11 @@ func TestPartition(t *testing.T) {
 			}
 		}
 		var owned [6][6]int
-		for _, s := range partition(slots) {
+		parts, err := partition(slots)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range parts {
 			for y := s.box.lo[0]; y < s.box.hi[0]; y++ {
 				for x := s.box.lo[1]; x < s.box.hi[1]; x++ {
 					owned[y][x]++

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 )
 
@@ -14,7 +15,14 @@ type sharding struct {
 	unit  int64   // elements of one row of the published dimension that joint dimension 0 begins with
 	slots []slot
 	kept  []box // joint coordinates: what nothing is read of, since the base holds it
+	err   error // errManySlots: there are no slots
 }
+
+// maxSlots bounds the parts that overlapping shards of one source are cut into. A thousand ranks that each hold
+// their own part have a thousand; slabs that cross each other in three dimensions grow with the third power.
+const maxSlots = 1 << 15
+
+var errManySlots = fmt.Errorf("%w: its shards overlap in more than %d parts", ErrLimit, maxSlots)
 
 // slot is a box of the source with its holders: shards with equal boxes and strides.
 type slot struct {
@@ -34,7 +42,7 @@ type holder struct {
 func (t *Table) sharding(id uint32, exclude func(rank int) bool) *sharding {
 	s, slots := t.unjoined(id, exclude)
 	s.join(slots)
-	s.slots = partition(slots)
+	s.slots, s.err = partition(slots)
 	return s
 }
 
@@ -53,7 +61,12 @@ func (t *Table) unjoined(id uint32, exclude func(rank int) bool) (*sharding, []s
 func (t *Table) cutSharding(id uint32, exclude func(rank int) bool, c *cut) *sharding {
 	s, whole := t.unjoined(id, exclude)
 	var slots []slot
-	for _, w := range partition(whole) {
+	owned, err := partition(whole)
+	if err != nil {
+		s.err = err
+		return s
+	}
+	for _, w := range owned {
 		for i := range c.changed {
 			if !w.box.overlaps(&c.changed[i]) {
 				continue
@@ -165,9 +178,9 @@ func (s *slot) joinDim(d int, n int64) {
 
 // partition cuts overlapping slots so that each element has one owner. Larger boxes own what they hold,
 // smaller ones the rest: that takes the fewest reads.
-func partition(slots []slot) []slot {
+func partition(slots []slot) ([]slot, error) {
 	if disjoint(slots) {
-		return slots
+		return slots, nil
 	}
 	slices.SortStableFunc(slots, func(a, b slot) int { return cmp.Compare(b.box.nelems(), a.box.nelems()) })
 	var out []slot
@@ -181,7 +194,9 @@ func partition(slots []slot) []slot {
 			for p := range parts {
 				rest = parts[p].minus(&slots[k].box, rest)
 			}
-			parts = rest
+			if parts = rest; len(out)+len(parts) > maxSlots {
+				return nil, errManySlots
+			}
 		}
 		for _, p := range parts {
 			part := slots[i]
@@ -189,7 +204,7 @@ func partition(slots []slot) []slot {
 			out = append(out, part)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // disjoint sweeps along the dimension that tells most boxes apart.

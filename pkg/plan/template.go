@@ -135,8 +135,12 @@ var (
 	errManySegs  = fmt.Errorf("%w: the source would take more than %d segments", ErrLimit, maxSegsPerSource)
 )
 
-// build plans one source. The error, one of the above, means that it would fall into more parts than are sensible.
+// build plans one source. The error means that it would fall into more parts, slots, reads or segments than are
+// sensible.
 func (b *builder) build(s *sharding, uses []use) (*template, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
 	b.s, b.uses, b.err = s, uses, nil
 	b.t = &template{holders: make([][]holder, len(s.slots))}
 	for i := range s.slots {
