@@ -7,8 +7,12 @@ import (
 	"os"
 
 	"github.com/drydock-rl/drydock/internal/cli"
+	"github.com/drydock-rl/drydock/pkg/rdma/nixl"
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == nixl.ProbeArg { // as a child of itself: see nixl.Config.Probe
+		os.Exit(nixl.ProbeMain(os.Stdin, os.Stdout))
+	}
 	os.Exit(cli.Main("receiver", "Stages each newest committed version of a model on this host and applies it.", &config{}))
 }

@@ -73,6 +73,8 @@ func (t *Transports) openNIXL(p *Process, listen Listen, incarnation string) (rd
 	cfg := nixl.Config{Library: t.NixlLib, Incarnation: incarnation, Secure: t.TCPSecure, Logger: p.Log}
 	if listen.Listen != "" {
 		cfg.Listen, cfg.Advertise = portless(listen.Listen), listen.Advertise
+	} else { // of the programs only the receiver reads, and its main knows the argument
+		cfg.Probe = []string{"/proc/self/exe", nixl.ProbeArg}
 	}
 	lib, err := nixl.Open(cfg)
 	if err != nil {

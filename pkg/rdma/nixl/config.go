@@ -24,6 +24,10 @@ type Config struct {
 	Secure      bool     // control channel over TLS
 	Incarnation string   // this life of the endpoint; default rdma.NewIncarnation()
 
+	// Probe is a command that calls ProbeMain: it tries out the metadata of each endpoint that is met for the first time, in a
+	// process of its own, which the library may end. Default: none, for processes that trust whoever announces endpoints.
+	Probe []string
+
 	Agents  int           // reading agents; peers are spread over them; default 2
 	Stall   time.Duration // a request in progress so long is given up, its memory quarantined; default 30 s
 	Ceiling int64         // bytes/s that the fabric can't exceed; faster reads are false completions; 0: unknown

@@ -8,7 +8,8 @@
 //     reaches the library, which would block for minutes; and it reads one byte of each region it used after every
 //     read. That finds sources that died, restarted or withdrew a region, which the library alone does not: over
 //     shared memory a deregistered region is still readable.
-//   - A checksum over the library's metadata: it doesn't survive all damaged bytes, so none are handed to it.
+//   - A checksum over the library's metadata: it doesn't survive all damaged bytes, so none are handed to it. And since a
+//     forger makes the checksum too, a child process that tries out what is met for the first time (Config.Probe).
 //   - Agents apart: one serves, a few read, so that a stalled call hurts the peers of one reading agent only.
 //   - Quarantine: a transfer that never ends keeps its destination held, is counted and logged once.
 //

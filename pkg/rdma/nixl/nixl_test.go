@@ -13,6 +13,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == ProbeArg {
+		os.Exit(ProbeMain(os.Stdin, os.Stdout))
+	}
 	rdmatest.Child(map[string]rdmatest.Serve{"shm": serveChild(overSHM), "tcp": serveChild(overTCP)})
 	goleak.VerifyTestMain(m)
 }

@@ -25,6 +25,7 @@ type Transport struct {
 	peers   registry.Peers
 	picking sync.Mutex // held while a reading agent is chosen for a peer
 	quarry  quarantine
+	probes  probes
 }
 
 // New opens the library and makes a transport of it.
@@ -153,7 +154,8 @@ func (t *Transport) Access() (rdma.Access, error) {
 	return rdma.Access{Transport: Name, Agent: t.serving.name, Metadata: a.encode()}, nil
 }
 
-// Connect implements rdma.Transport: the control channel first, which has deadlines, then the library.
+// Connect implements rdma.Transport: the control channel first, which has deadlines, then a child process that tries the
+// endpoint out, where one is configured, then the library.
 func (t *Transport) Connect(ctx context.Context, r rdma.Remote) (rdma.Peer, error) {
 	no := func(kind rdma.Kind, err error) error { return fail("connect", r.Rank, kind, err) }
 	if r.Access.Transport != Name {
@@ -169,6 +171,9 @@ func (t *Transport) Connect(ctx context.Context, r rdma.Remote) (rdma.Peer, erro
 	control, err := t.connectControl(ctx, r, a.control)
 	if err != nil {
 		return nil, no(rdma.KindOf(err), fmt.Errorf("control channel: %w", err))
+	}
+	if err := t.probe(ctx, &r, &a); err != nil {
+		return nil, errors.Join(no(rdma.KindOf(err), err), control.Close())
 	}
 	p, err := t.join(ctx, r, &a, control)
 	if err != nil {
