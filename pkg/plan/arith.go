@@ -52,3 +52,12 @@ func floorDiv(a, b int64) int64 { // b > 0
 func sortBy[T any](list []T, key func(T) int64) {
 	slices.SortStableFunc(list, func(a, b T) int { return cmp.Compare(key(a), key(b)) })
 }
+
+// nelems returns the number of elements of a shape whose product is known to fit.
+func nelems(shape []int64) int64 {
+	n := int64(1)
+	for _, s := range shape {
+		n *= s
+	}
+	return n
+}

@@ -83,3 +83,22 @@ func ReplayShape(shape []int64, ops []Op) ([]int64, error) {
 	}
 	return v.Shape[:v.NDim:v.NDim], nil
 }
+
+// LayOut places the parameters one after the other, each at a multiple of align bytes (0: 256), and
+// returns the bytes of the arena.
+func (d *Dest) LayOut(align int64) int64 {
+	if align <= 0 {
+		align = 256
+	}
+	at := int64(0)
+	for i := range d.Params {
+		q := &d.Params[i]
+		if q.Excluded != "" {
+			continue
+		}
+		at = (at + align - 1) / align * align
+		q.Offset = at
+		at += q.nbytes()
+	}
+	return at
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/drydock-rl/drydock/pkg/plan/cast"
 )
@@ -74,4 +75,39 @@ func (d DType) integers() (lo, hi float64) {
 		return -math.Ldexp(1, int(d.Size()*8-1)), math.Ldexp(1, int(d.Size()*8-1))
 	}
 	return 0, 0
+}
+
+// fill checks a constant region as copy does, and turns it into bytes.
+func (g *gatherer) fill(dest int, f *Fill) {
+	d := &g.dests[dest]
+	if f.Param < 0 || f.Param >= len(d.Params) {
+		g.fault(dest, "", "", -1, ErrUnknownParam, fmt.Sprintf("fill of parameter %d of %d", f.Param, len(d.Params)))
+		return
+	}
+	p := &d.Params[f.Param]
+	if p.Excluded != "" {
+		g.fault(dest, p.Name, "", -1, ErrExcluded, p.Excluded)
+		return
+	}
+	reach, err := destReach(f.Shape, f.Stride)
+	var bits []byte
+	if err == nil {
+		bits, err = p.DType.constant(f.Value)
+	}
+	if err == nil && (f.Offset < 0 || f.Offset > p.nelems()-reach) {
+		err = fmt.Errorf("%w: fill at offset %d, shape %v, strides %v of %d elements", ErrDest, f.Offset, f.Shape, f.Stride, p.nelems())
+	}
+	if err != nil {
+		g.refused.add(&Fault{Err: err, Rank: d.Rank, Param: p.Name, Copy: -1})
+		return
+	}
+	if reach == 0 {
+		return
+	}
+	elsize := p.DType.Size()
+	op := FillOp{Dest: dest, Off: p.Offset + f.Offset*elsize, Shape: slices.Clone(f.Shape), Pattern: bits}
+	for _, s := range f.Stride {
+		op.Stride = append(op.Stride, s*elsize)
+	}
+	g.fills = append(g.fills, op)
 }

@@ -219,3 +219,13 @@ func (l *lattice) index(b *box, d, j int, i, n int64, out []lattice) []lattice {
 	c.size[j] = n
 	return c.cutFrom(b, d, out)
 }
+
+// hull returns the smallest box that holds the lattice.
+func (l *lattice) hull(ndim int) box {
+	b := box{n: ndim}
+	for d := range ndim {
+		lo, last := l.bounds(d)
+		b.lo[d], b.hi[d] = lo, last+1
+	}
+	return b
+}
