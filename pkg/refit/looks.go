@@ -8,6 +8,7 @@ import (
 	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/landing"
+	"github.com/drydock-rl/drydock/pkg/refit/arena"
 )
 
 // looks verifies the tiles of a batch while its bytes land, from the cache of the core that brought them. What it finds it
@@ -88,5 +89,24 @@ func (u *pull) batchReads(p *plan.Plan, i int, staging *rdma.Memory, l *looks) (
 			return nil, err
 		}
 	}
+	l.foresee(p, i, staging, reads)
 	return reads, nil
+}
+
+// foresee has the blocks of the arenas that a batch completes digested as they land, from the cache, too: for the list beside
+// the arena. What is moved there out of staging is not there yet then.
+func (l *looks) foresee(p *plan.Plan, i int, staging *rdma.Memory, reads map[*rdma.Memory]*landing.Read) {
+	blocks := l.u.slot.Foreseen(func(yield func(int, arena.Region) bool) { eachRegion(p, i, yield) })
+	if staging != nil {
+		return
+	}
+	for _, b := range blocks {
+		read := reads[l.u.slot.Memory(b.File)]
+		read.When(b.Lo, b.Hi, func() error {
+			done := l.u.verify.Work()
+			defer done()
+			l.u.slot.Foresee(b)
+			return nil
+		})
+	}
 }

@@ -320,6 +320,33 @@ func TestPaddedBlocksNeedNotBeReadAgain(t *testing.T) {
 	}
 }
 
+// TestWhatAnAttemptForesawIsForgottenWithIt has the first attempts at batches bring a wrong bit each. What is noted beside the
+// arenas must be of the bytes that came in the end.
+func TestWhatAnAttemptForesawIsForgottenWithIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 2})
+	for seed := range uint64(8) {
+		hits := 0
+		var mu sync.Mutex
+		r := w.receiver(func(c *ReceiverConfig) {
+			smallBlocks(c)
+			c.Name = fmt.Sprintf("receiver-%d", seed)
+			c.Transports[0] = rdmatest.Faulty(c.Transports[0], rdmatest.Fault{
+				Kind: rdmatest.Corrupt, Rank: int(seed % 2), Count: 1, Seed: seed,
+				Injected: func(int, rdma.Segment, int64) { mu.Lock(); defer mu.Unlock(); hits++ },
+			})
+		})
+		w.refit(r, w.publish(seed+1))
+		w.serves(r, seed+1)
+		if found, ok := r.arenas.Verify(1); !ok || !found.Whole || len(found.Damaged) > 0 {
+			t.Errorf("seed %d, %d wrong bits: noted was something else: %+v", seed, hits, found)
+		}
+		if hits == 0 {
+			t.Error("no attempt failed: the test says nothing")
+		}
+	}
+}
+
 // narrowed is a slice of one dimension.
 func narrowed(dim, start, n int64) []plan.Op {
 	return []plan.Op{{Name: "narrow", Args: []plan.Arg{{Int: dim}, {Int: start}, {Int: n}}}}

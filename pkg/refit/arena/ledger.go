@@ -34,6 +34,7 @@ type ledger struct {
 	sums   []atomic.Uint64   // by block; 0: not whole
 	expect []int32           // bytes of tensors in each block
 	left   []atomic.Int32    // of them, bytes still to come
+	early  []atomic.Uint64   // digests of blocks that landed and have not come yet: see Foresee; 0: none
 }
 
 // Content identifies the bytes of a version beyond its number, such as by the digests of what its ranks published.
@@ -75,7 +76,10 @@ func (f *file) eachBlock(lo, hi int64, do func(k int, nbytes int64)) {
 
 func newLedger(f *file, path string) *ledger {
 	n := f.blocks()
-	return &ledger{f: f, path: path, expect: f.tensorBytes(), sums: make([]atomic.Uint64, n), left: make([]atomic.Int32, n)}
+	return &ledger{
+		f: f, path: path, expect: f.tensorBytes(),
+		sums: make([]atomic.Uint64, n), left: make([]atomic.Int32, n), early: make([]atomic.Uint64, n),
+	}
 }
 
 // labelOf names what a ledger is about.
@@ -121,6 +125,7 @@ func (l *ledger) begin(label [sha256.Size]byte) (err error) {
 	}
 	l.label = label
 	for k := range l.left {
+		l.early[k].Store(0)
 		l.left[k].Store(l.expect[k])
 		if l.sums[k].Load() != 0 {
 			l.left[k].Store(0)
@@ -150,7 +155,10 @@ func (l *ledger) came(k int, nbytes int64, mem []byte) {
 	if l.left[k].Add(-int32(nbytes)) != 0 {
 		return
 	}
-	sum := l.sum(k, mem)
+	sum := l.early[k].Swap(0)
+	if sum == 0 {
+		sum = l.sum(k, mem)
+	}
 	l.sums[k].Store(sum)
 	_, _ = l.out.WriteAt(binary.LittleEndian.AppendUint64(nil, sum), ledgerHead+8*int64(k))
 }

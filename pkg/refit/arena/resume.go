@@ -237,8 +237,8 @@ func (s *Slot) Has(i int, r Region) bool {
 	return has
 }
 
-// each yields the runs until the function says no. Dimensions that only lengthen the run are taken as such.
-func (r *Region) each(do func(lo, hi int64) bool) {
+// each yields the runs until the function says no, and then says no, too. Dimensions that only lengthen the run are taken as such.
+func (r *Region) each(do func(lo, hi int64) bool) bool {
 	run, dims := r.Run, len(r.Shape)
 	for dims > 0 && (r.Stride[dims-1] == run || r.Shape[dims-1] == 1) {
 		if r.Shape[dims-1] > 1 {
@@ -246,7 +246,7 @@ func (r *Region) each(do func(lo, hi int64) bool) {
 		}
 		dims--
 	}
-	walk(r.Off, run, r.Shape[:dims], r.Stride[:dims], do)
+	return walk(r.Off, run, r.Shape[:dims], r.Stride[:dims], do)
 }
 
 func walk(off, run int64, shape, stride []int64, do func(lo, hi int64) bool) bool {
