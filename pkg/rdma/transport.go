@@ -23,7 +23,7 @@ type Remote struct {
 	Incarnation string         // one life of the endpoint's process; a reader is refused by any other life
 	Regions     []RemoteRegion // by region number
 	Access      Access
-	Lease       string // the lease under which is read, "" for none; a server may insist on one that it knows
+	Lease       string // the name under which the reader holds its leases, "" for none; a server may insist on one: see Gated
 }
 
 // Transport is one way to serve memory and to read that of others. All methods may be called from several goroutines.
@@ -39,6 +39,26 @@ type Transport interface {
 	Connect(ctx context.Context, r Remote) (Peer, error)
 	// Close ends all peers and withdraws all regions. Idempotent.
 	Close() error
+}
+
+// Admit says whether the holder of a lease may read from regions now; of none, whether from any at all. It is asked by many
+// goroutines, at every connect and before every request, and its error is told to the reader.
+type Admit func(lease string, regions []uint32) error
+
+// Gated is what a Transport may be besides: its server asks before it serves. Transports without a server of their own, such
+// as local, have no gate: whom the kernel lets read is not theirs to say.
+type Gated interface {
+	// Guard has admit asked from now on; nil admits everybody, as before the first call.
+	Guard(admit Admit)
+}
+
+// GuardAll guards the transports that have a gate.
+func GuardAll(ts []Transport, admit Admit) {
+	for _, t := range ts {
+		if g, ok := t.(Gated); ok {
+			g.Guard(admit)
+		}
+	}
 }
 
 // Region is memory under registration.

@@ -15,6 +15,7 @@ import (
 // peers keeps connections to trainer ranks over versions. A rank whose endpoint has changed is connected anew.
 type peers struct {
 	transports []rdma.Transport
+	lease      string // the name under which this receiver holds its leases
 	log        *slog.Logger
 
 	mu     sync.Mutex
@@ -32,8 +33,8 @@ type peer struct {
 	why  error
 }
 
-func newPeers(ts []rdma.Transport, log *slog.Logger) *peers {
-	return &peers{transports: ts, log: log, byRank: map[int]*peer{}}
+func newPeers(ts []rdma.Transport, lease string, log *slog.Logger) *peers {
+	return &peers{transports: ts, lease: lease, log: log, byRank: map[int]*peer{}}
 }
 
 func (ps *peers) slot(rank int) *peer {
@@ -59,7 +60,9 @@ func (ps *peers) get(ctx context.Context, v *messages.Version, rank int) (rdma.P
 	if err := p.close(); err != nil {
 		ps.log.Warn("connection not closed cleanly", "rank", rank, "error", err)
 	}
-	conn, choice, err := rdma.Connect(ctx, ps.transports, offer(rank, r.Endpoint))
+	o := offer(rank, r.Endpoint)
+	o.Lease = ps.lease
+	conn, choice, err := rdma.Connect(ctx, ps.transports, o)
 	if err != nil {
 		return nil, "", err
 	}

@@ -91,6 +91,7 @@ type Publisher struct {
 	guard sync.WaitGroup
 
 	mu        sync.Mutex
+	numbers   []uint32 // of the slots' regions; nil until they are registered
 	slots     []messages.Slot
 	claimed   []uint64                // the version that each slot was handed out for; noVersion: none
 	published []*messages.Publication // what each slot has committed; nil: nothing that stands
@@ -126,14 +127,19 @@ func NewPublisher(ctx context.Context, cfg PublisherConfig) (*Publisher, error) 
 // register serves the slots by all transports.
 func (p *Publisher) register() error {
 	var described []rdma.RemoteRegion
+	rdma.GuardAll(p.cfg.Transports, p.newGate().admit)
+	var numbers []uint32
 	for _, m := range p.cfg.Slots {
 		rs, err := rdma.RegisterAll(p.cfg.Transports, m)
 		if err != nil {
 			return err
 		}
-		p.regions = append(p.regions, rs)
+		p.regions, numbers = append(p.regions, rs), append(numbers, rs.ID())
 		described = append(described, rs[0].Describe())
 	}
+	p.mu.Lock()
+	p.numbers = numbers
+	p.mu.Unlock()
 	var err error
 	p.endpoint, err = endpoint(p.cfg.Rank, p.cfg.Host, p.cfg.Incarnation, p.cfg.Transports, described)
 	return err

@@ -57,7 +57,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	}
 	r := &Receiver{
 		cfg: cfg, life: rdma.NewIncarnation(), staged: make(chan struct{}, 1), applied: make(chan struct{}, 1), noted: make(chan struct{}, 1),
-		peers: newPeers(cfg.Transports, cfg.Logger), holds: map[*arena.Slot]*messages.Version{},
+		peers: newPeers(cfg.Transports, cfg.Name, cfg.Logger), holds: map[*arena.Slot]*messages.Version{},
 	}
 	r.health = r.newHealth()
 	if err := r.openArenas(); err != nil {

@@ -154,6 +154,10 @@ func (t *Transport) Access() (rdma.Access, error) {
 	return rdma.Access{Transport: Name, Agent: t.serving.name, Metadata: a.encode()}, nil
 }
 
+// Guard implements rdma.Gated: by the control channel, which is asked at every connect and after every read. The fabric
+// itself knows no leases.
+func (t *Transport) Guard(admit rdma.Admit) { t.control.Guard(admit) }
+
 // Connect implements rdma.Transport: the control channel first, which has deadlines, then a child process that tries the
 // endpoint out, where one is configured, then the library.
 func (t *Transport) Connect(ctx context.Context, r rdma.Remote) (rdma.Peer, error) {

@@ -23,9 +23,6 @@ type Config struct {
 	// ServerTLS and ClientTLS replace that by certificates of an own authority. Set on both sides, or on neither.
 	ServerTLS, ClientTLS *tls.Config
 
-	// Admit is asked for the lease of a new connection and again before each request; an error refuses. Default: all.
-	Admit func(lease string) error
-
 	Conns             int           // connections of a reader to one peer; default 4
 	MaxConns          int           // of a server; default 4096
 	MaxConnsPerClient int           // of a server, from one address; default 64

@@ -18,8 +18,8 @@
 // The capability is 32 random bytes in the Access metadata and never crosses the wire. The reader's proof is
 // HMAC-SHA256(capability, "reader" | server nonce | reader nonce | incarnation | 0 | lease), the server's is
 // HMAC-SHA256(capability, "server" | server nonce | reader nonce): whoever took over the port of a dead endpoint
-// knows neither. The proof binds a connection to one incarnation and one lease; a server may refuse the lease, and
-// closes connections whose lease it no longer admits before the next request is served.
+// knows neither. The proof binds a connection to one incarnation and one lease: the name under which the reader
+// holds its leases. A gate (Transport.Guard) may refuse a connection, and each request by the regions that it names.
 //
 // The payload is the segments' bytes packed: segments in order, outer dimensions row-major, then along the run.
 // Status 0 is yes. Otherwise the payload of a response is a text that says why, there is no trailer, and the

@@ -201,14 +201,15 @@ func TestGreedyClientIsLimited(t *testing.T) {
 func TestLeaseIsAskedForAtTheConnectAndAtEachRequest(t *testing.T) {
 	t.Parallel()
 	var gone atomic.Bool
-	_, r, remote, dst := served(t, func(c *Config) {
-		c.Conns = 1
-		c.Admit = func(lease string) error {
-			if lease != "mine" || gone.Load() {
-				return fmt.Errorf("unknown")
-			}
-			return nil
+	s, r, remote, dst := served(t, func(c *Config) { c.Conns = 1 })
+	s.Guard(func(lease string, regions []uint32) error {
+		switch {
+		case lease != "mine":
+			return errors.New("unknown")
+		case gone.Load() && len(regions) > 0:
+			return fmt.Errorf("no longer on regions %v", regions)
 		}
+		return nil
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Deadline)
 	defer cancel()
@@ -221,8 +222,12 @@ func TestLeaseIsAskedForAtTheConnectAndAtEachRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone.Store(true)
-	if err := rdmatest.Read(p, dst, all); !errors.Is(err, rdma.ErrRefused) {
+	if err := rdmatest.Read(p, dst, all); !errors.Is(err, rdma.ErrRefused) || !strings.Contains(err.Error(), "no longer on regions [0]") {
 		t.Fatalf("after the lease's end: %v", err)
+	}
+	gone.Store(false) // the connection was kept: a refusal is of one request
+	if err := rdmatest.Read(p, dst, all); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -25,6 +25,7 @@ type session struct {
 	frame []byte
 	req   request
 	used  []*rdma.Memory // by segment of the request under way
+	asked []uint32       // its regions
 }
 
 // handle serves one connection to its end. Ends of connections are the reader's business and only logged for debugging.
@@ -90,17 +91,18 @@ func (s *server) judge(h *hello, nonce *[16]byte) welcome {
 	case !hmac.Equal(want[:], h.proof[:]):
 		return welcome{status: statusRefused, text: "wrong capability"}
 	}
-	if err := s.admits(h.lease); err != nil {
+	if err := s.admits(h.lease, nil); err != nil {
 		return welcome{status: statusRefused, text: err.Error()}
 	}
 	return welcome{proof: serverProof(&s.access.token, nonce, &h.nonce), maxBytes: maxPayload, maxSegments: maxSegments}
 }
 
-func (s *server) admits(lease string) error {
-	if s.cfg.Admit == nil {
+func (s *server) admits(lease string, regions []uint32) error {
+	admit := s.gate.Load()
+	if admit == nil || *admit == nil {
 		return nil
 	}
-	if err := s.cfg.Admit(lease); err != nil {
+	if err := (*admit)(lease, regions); err != nil {
 		return fmt.Errorf("lease %q: %w", lease, err)
 	}
 	return nil
@@ -114,8 +116,8 @@ func (ss *session) serveOne() error {
 	if err := ss.req.decode(ss.frame); err != nil {
 		return fmt.Errorf("decode request: %w", err)
 	}
-	if err := ss.srv.admits(ss.lease); err != nil {
-		return errors.Join(err, ss.refuse(err))
+	if err := ss.srv.admits(ss.lease, ss.regions()); err != nil {
+		return ss.refuse(err)
 	}
 	nbytes, done, err := ss.acquire()
 	if err != nil {
@@ -123,6 +125,17 @@ func (ss *session) serveOne() error {
 	}
 	defer done()
 	return ss.answer(nbytes)
+}
+
+// regions lists those of the request, in its order.
+func (ss *session) regions() []uint32 {
+	ss.asked = ss.asked[:0]
+	for i := range ss.req.segs {
+		if r := ss.req.segs[i].Region; len(ss.asked) == 0 || ss.asked[len(ss.asked)-1] != r {
+			ss.asked = append(ss.asked, r)
+		}
+	}
+	return ss.asked
 }
 
 // nextFrame waits for a request: long for its first byte, briefly for the rest.

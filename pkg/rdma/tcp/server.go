@@ -12,8 +12,10 @@ import (
 	"math/big"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/internal/registry"
 )
 
@@ -25,6 +27,7 @@ type server struct {
 	ln      net.Listener
 	tls     *tls.Config // nil: plain
 	access  access
+	gate    atomic.Pointer[rdma.Admit] // nil: everybody is admitted
 
 	mu      sync.Mutex
 	closed  bool

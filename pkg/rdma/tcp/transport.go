@@ -58,6 +58,13 @@ func (t *Transport) Access() (rdma.Access, error) {
 	return rdma.Access{Transport: Name, Agent: t.server.addr(), Metadata: t.server.access.encode()}, nil
 }
 
+// Guard implements rdma.Gated.
+func (t *Transport) Guard(admit rdma.Admit) {
+	if t.server != nil {
+		t.server.gate.Store(&admit)
+	}
+}
+
 // Close implements rdma.Transport.
 func (t *Transport) Close() error {
 	_, err := t.peers.Close()
