@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path"
 	"slices"
 
 	"github.com/drydock-rl/drydock/internal/cli"
@@ -27,6 +28,10 @@ type planCommand struct {
 	Layout     string   `help:"With --checkpoint, how trainers share tensors: ${enum}." default:"fsdp" enum:"fsdp,tp,hsdp"`
 	Trainers   int      `help:"With --checkpoint, the number of trainer ranks." default:"4"`
 	Version    string   `help:"With --model, the version to plan against: V, RUN.V or latest." default:"latest"`
+
+	Select  []string `help:"Plan only copies whose source or parameter matches one of these globs." placeholder:"GLOB"`
+	Layers  []int    `help:"Plan only copies of these layers." placeholder:"N"`
+	Experts []int    `help:"Plan only copies of these experts." placeholder:"N"`
 
 	AllowNarrowing []string `help:"Globs of parameters that may lose precision by a cast." placeholder:"GLOB"`
 	Flat           bool     `help:"Costs of transports that take a descriptor for each run, as nixl does, instead of strided segments."`
@@ -49,6 +54,7 @@ Examples:
     refitctl plan --capture capture.json --tp 2 --ranks 0,1 --checkpoint ./checkpoint --trainers 4
     refitctl plan --capture capture.json --tp 2 --table rank0.layout,rank1.layout
     refitctl plan --capture capture.json --tp 2 --model demo --nats nats://127.0.0.1:4222 --version latest
+    refitctl plan --capture capture.json --tp 2 --checkpoint ./checkpoint --layers 0,1 --select '*.mlp.*'
     refitctl plan --capture capture.json --tp 2 --checkpoint ./checkpoint --param model.embed_tokens.weight --svg embed.svg`
 }
 
@@ -60,6 +66,8 @@ func (c *planCommand) check() error {
 		return errors.New("--checkpoint and --table both say what the trainers hold: give one")
 	case len(slices.Compact(slices.Sorted(slices.Values(c.Ranks)))) != len(c.Ranks):
 		return fmt.Errorf("--ranks %v: the same rank twice", c.Ranks)
+	case slices.ContainsFunc(c.Select, brokenGlob):
+		return fmt.Errorf("--select %v: one of them is no glob", c.Select)
 	case c.SVG != "" && c.Param == "":
 		return errors.New("--svg draws one parameter: name it with --param")
 	case c.SVG == "-" && c.JSON:
@@ -70,6 +78,12 @@ func (c *planCommand) check() error {
 		return errors.New("--trainers and --ranks: at least one each")
 	}
 	return nil
+}
+
+// brokenGlob reports whether a glob has a syntax error: it would match nothing, silently.
+func brokenGlob(glob string) bool {
+	_, err := path.Match(glob, "")
+	return err != nil
 }
 
 // Run plans and shows.
@@ -83,6 +97,7 @@ func (c *planCommand) Run(ctx context.Context, log *slog.Logger, out io.Writer) 
 	}
 	report, err := operator.MakePlan(t, operator.PlanRequest{
 		Capture: c.Capture, TP: c.TP, Ranks: c.Ranks, EP: c.EP, AllowNarrowing: c.AllowNarrowing,
+		Select: c.Select, Layers: c.Layers, Experts: c.Experts,
 		Flat: c.Flat, Classic: c.Classic, MaxSegments: c.MaxSegments, Param: c.Param, Canonical: c.Canonical,
 	})
 	if refusal := operator.Refused(err); refusal != nil {

@@ -23,6 +23,9 @@ type PlanRequest struct {
 	TP             int
 	Ranks          []int // destination ranks of one host
 	EP             bool
+	Select         []string // globs of sources or parameters; nil: all copies
+	Layers         []int    // of those only copies of these layers; nil: all
+	Experts        []int    // and of these experts; nil: all
 	AllowNarrowing []string
 	Flat           bool   // cost model of transports that take a descriptor for each run
 	Classic        bool   // the reference planner's rules
@@ -170,6 +173,7 @@ func MakePlan(t *plan.Table, r PlanRequest) (*PlanReport, error) {
 	if r.Flat {
 		o.Costs = plan.CostsFlat
 	}
+	o.Select = r.selection(t, dests)
 	p, err := plan.New(t, dests, o)
 	if err != nil {
 		return nil, cli.WithCode(cli.ExitMismatch, err)
@@ -182,6 +186,24 @@ func MakePlan(t *plan.Table, r PlanRequest) (*PlanReport, error) {
 		})
 	}
 	return report, report.explain(len(dests), r.Param)
+}
+
+// selection says which copies are asked for; nil when all are.
+func (r *PlanRequest) selection(t *plan.Table, dests []plan.Dest) func(dest int, c *plan.Copy) bool {
+	var all []plan.Selector
+	if len(r.Select) > 0 {
+		all = append(all, plan.SelectGlobs(r.Select))
+	}
+	if len(r.Layers) > 0 {
+		all = append(all, plan.SelectLayers(r.Layers))
+	}
+	if len(r.Experts) > 0 {
+		all = append(all, plan.SelectExperts(r.Experts))
+	}
+	if all == nil {
+		return nil
+	}
+	return plan.SelectAll(all...)(t, dests)
 }
 
 // dests reads the capture and takes the ranks out of it.

@@ -65,6 +65,26 @@ func TestPlanIsShown(t *testing.T) {
 	}
 }
 
+// TestPlanIsRestricted: less is asked for, less is needed, and what both restrictions leave is planned.
+func TestPlanIsRestricted(t *testing.T) {
+	t.Parallel()
+	needed := func(change func(*PlanRequest)) int64 {
+		report, err := planned(t, change)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report.Stats.Needed
+	}
+	all := needed(func(*PlanRequest) {})
+	layer := needed(func(r *PlanRequest) { r.Layers = []int{1} })
+	experts := needed(func(r *PlanRequest) { r.Layers, r.Experts = []int{1}, []int{0, 1} })
+	down := needed(func(r *PlanRequest) { r.Layers, r.Select = []int{1}, []string{"*.down_proj.*"} })
+	none := needed(func(r *PlanRequest) { r.Select = []string{"nothing.*"} })
+	if layer == 0 || layer >= all || experts == 0 || experts >= layer || down == 0 || down >= layer || none != 0 {
+		t.Errorf("bytes needed: all %d, layer 1 %d, two of its experts %d, its down projections %d, nothing %d", all, layer, experts, down, none)
+	}
+}
+
 func TestParameterIsExplained(t *testing.T) {
 	t.Parallel()
 	report, err := planned(t, func(r *PlanRequest) { r.Param = "model.embed_tokens.weight" })
