@@ -18,7 +18,7 @@ def run(load, params, sources, device="meta"):
     def loader(weights):
         load(made, dict(weights))
 
-    found, now = recorder.record(tensors, made, loader, lambda: made.items())
+    found, now = recorder.record(tensors, dict(made), loader, lambda: made.items())
     return recorder.case_of(found, now, len(tensors), NAMES), [schema.Source(n, NAMES[d], list(s)) for n, (s, d) in sources.items()]
 
 
@@ -63,6 +63,9 @@ W = {"w": ((6, 8), F)}
         ((6, 8), lambda w: w.to(torch.float64).to(F)),
         ((6, 8), lambda w: w.data.detach().clone()),
         ((2, 8), lambda w: w.index_select(0, torch.tensor([5, 0]))),
+        ((3, 8), lambda w: w[torch.tensor([5, 0, -2])]),
+        ((6, 2), lambda w: w[:, torch.tensor([7, 1])]),
+        ((2, 8), lambda w: w[torch.tensor([False, True, False, False, True, False])]),
         ((3, 4), lambda w: w.narrow(0, 0, 3).t().narrow(0, 4, 4).t().contiguous()),
         ((4, 12), lambda w: w.reshape(4, 12)),
     ],
@@ -182,3 +185,19 @@ def test_file_round_trip():
     assert replay.difference(other, case, sources) == []
     other.copies[0].offset += 8
     assert replay.difference(other, case, sources) != []
+
+
+def test_what_no_arena_can_have():
+    """A buffer is told apart from a parameter that the loader makes itself: both are beyond a refit, and only the second
+    counts as not read, since it was none of the model's when the engine noted its layout."""
+    buffer = torch.zeros(8)
+
+    def load(p, s):
+        p["p"].copy_(s["w"])
+        buffer.copy_(s["scale"])
+        p["bias"] = torch.nn.Parameter(torch.empty(4), requires_grad=False)
+        p["bias"][:3].data.copy_(s["bias"])
+
+    case, _ = run(load, {"p": ((6, 8), F)}, {**W, "scale": ((8,), F), "bias": ((3,), F), "more": ((1,), F)}, device="cpu")
+    assert [p.name for p in case.params] == ["p"]
+    assert case.unread == [2, 3] and case.elsewhere == [1, 2]

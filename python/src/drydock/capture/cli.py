@@ -125,7 +125,7 @@ def report(c: schema.Capture, path: pathlib.Path) -> int:
     copies = sum(len(k.copies) for k in c.cases)
     print(json.dumps({"file": str(path), "engine": c.engine, "ranks": len(c.cases), "sources": len(c.sources), "copies": copies}))
     for i in sorted({i for k in c.cases for i in k.elsewhere}):
-        print(f"{c.sources[i].name} goes to a buffer, which no refit changes", file=sys.stderr)
+        print(f"{c.sources[i].name} goes to a buffer, or to what the loader makes itself, which no refit changes", file=sys.stderr)
     excluded = sorted({(p.name, p.excluded) for k in c.cases for p in k.params if p.excluded})
     for name, why in excluded:
         print(f"excluded {name}: {why}", file=sys.stderr)

@@ -125,7 +125,8 @@ class Recorder(TorchDispatchMode):
             return "loader looks at a source in a way that is not recorded"
         return "loader copies what is not of the checkpoint"
 
-    def _sources(self, t: torch.Tensor) -> frozenset[int]:
+    def sources_of(self, t: torch.Tensor) -> frozenset[int]:
+        """The sources whose bytes a tensor holds, or was computed of."""
         s = storage_of(t)
         if s in self._computed:
             return self._computed[s].sources
@@ -184,7 +185,7 @@ class Recorder(TorchDispatchMode):
             return
         by = [name for t in touched for name in (self._computed[storage_of(t)].by if storage_of(t) in self._computed else ())]
         names = tuple(dict.fromkeys([*by, _name(func)]))
-        self._computed[storage_of(out)] = Computed(names, frozenset().union(*(self._sources(t) for t in touched)))
+        self._computed[storage_of(out)] = Computed(names, frozenset().union(*(self.sources_of(t) for t in touched)))
 
     def _write(self, func: Any, t: torch.Tensor, args: Any, read: list[torch.Tensor]) -> None:
         s = storage_of(t)
@@ -197,7 +198,7 @@ class Recorder(TorchDispatchMode):
         elif others:  # a buffer of the loader's own, put together from sources
             self._keep.append(t.untyped_storage())
             had = self._computed.get(s, Computed(()))
-            sources = had.sources.union(*(self._sources(x) for x in others))
+            sources = had.sources.union(*(self.sources_of(x) for x in others))
             self.elsewhere |= sources
             self._computed[s] = Computed(tuple(dict.fromkeys([*had.by, _name(func)])), sources)
 
@@ -226,7 +227,7 @@ class Recorder(TorchDispatchMode):
             target.writes.append(writes.Write(place, float(value), True))
 
     def _copy(self, target: Target, place: writes.Place, t: torch.Tensor, source: torch.Tensor) -> None:
-        target.sources |= self._sources(source)
+        target.sources |= self.sources_of(source)
         chain = self.chain(source)
         if isinstance(chain, str):
             if not self._is_ours(source) and not source.is_meta and source.numel() == 1:
@@ -247,7 +248,7 @@ class Recorder(TorchDispatchMode):
     def replaced(self, target: Target, now: torch.Tensor) -> None:
         """The loader has put another tensor in a parameter's place, whole."""
         target.tensor, target.writes, target.computed = now, [], []
-        target.sources |= self._sources(now)
+        target.sources |= self.sources_of(now)
         chain = self.chain(now)
         if isinstance(chain, str):
             target.computed.append(chain)
@@ -345,6 +346,14 @@ def _copy_ops(func: Any, args: Any, out: torch.Tensor) -> list[tuple[Any, ...]] 
             if args[2].is_meta:
                 return None
             return [("index_select", [args[1], args[2].tolist()])]
+        case "index":  # w[list of numbers]: the experts of a rank, for one
+            dims = [d for d, i in enumerate(args[1]) if i is not None]
+            if len(dims) != 1 or args[1][dims[0]].is_meta or args[1][dims[0]].dim() != 1:
+                return None
+            at = args[1][dims[0]]
+            if at.dtype == torch.bool:
+                at = at.nonzero().flatten()
+            return [("index_select", [dims[0], [int(i) % args[0].shape[dims[0]] for i in at.tolist()]])]
     return None
 
 
@@ -371,9 +380,13 @@ def case_of(recorder: Recorder, params: Mapping[str, torch.Tensor], nsources: in
     case = schema.Case("", 0, 0, False)
     first: dict[int, str] = {}
     used: set[int] = set()
+    # Parameters that the loader makes itself, such as the bias of an output head that it comes across, are none of the
+    # model's when an engine notes its load-time layout: no arena can have them, and what goes there counts as not read.
+    late: set[int] = set()
     for name, p in params.items():
         target = recorder.targets.get(storage_of(p)) or next((t for t in recorder.targets.values() if t.tensor is p), None)
         if target is None:
+            late |= recorder.sources_of(p)
             continue
         if target.index in first:
             case.alias[name] = first[target.index]
@@ -394,6 +407,6 @@ def case_of(recorder: Recorder, params: Mapping[str, torch.Tensor], nsources: in
             else:
                 case.fills.append(schema.Fill(*place, float(w.what)))  # type: ignore[arg-type]
     case.copies.sort(key=lambda c: (c.source, c.param, c.offset))
-    case.unread = [i for i in range(nsources) if i not in used | recorder.elsewhere]
-    case.elsewhere = sorted(recorder.elsewhere - used)
+    case.unread = [i for i in range(nsources) if i not in used | (recorder.elsewhere - late)]
+    case.elsewhere = sorted((recorder.elsewhere | late) - used)
     return case

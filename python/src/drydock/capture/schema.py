@@ -72,7 +72,7 @@ class Case:
     fills: list[Fill] = field(default_factory=list)
     alias: dict[str, str] = field(default_factory=dict)
     unread: list[int] = field(default_factory=list)
-    elsewhere: list[int] = field(default_factory=list)  # sources that go to buffers alone; not in the file
+    elsewhere: list[int] = field(default_factory=list)  # sources that go to what is no parameter at load time; not in the file
 
 
 @dataclass
