@@ -93,9 +93,14 @@ func startServer(t *testing.T, model string, tp int) *server {
 	return s
 }
 
+// shmFiles are what vLLM's processes keep in shared memory: queues, and semaphores of Python's.
 func shmFiles() []string {
-	found, _ := filepath.Glob("/dev/shm/vllm_dist_*")
-	return found
+	var all []string
+	for _, pattern := range []string{"vllm_dist_*", "psm_*", "sem.mp-*"} {
+		found, _ := filepath.Glob("/dev/shm/" + pattern) // the patterns are right
+		all = append(all, found...)
+	}
+	return all
 }
 
 func (s *server) awaitReady() {
@@ -448,7 +453,8 @@ func (w *world) underLoad(t *testing.T, s *server, _ *vllm.Installer) {
 		}
 	})
 	var pauses []time.Duration
-	for k := range 20 {
+	// At least 20 refits, and at least as many requests: on a busy machine several refits may pass between two of them.
+	for k := 0; k < 20 || k < 100 && asked.Load() < 20; k++ {
 		in := []refit.Installation{a, b}[k%2]
 		report, err := wait.Install(t.Context(), in)
 		if err != nil {
@@ -459,8 +465,8 @@ func (w *world) underLoad(t *testing.T, s *server, _ *vllm.Installer) {
 	stop()
 	wg.Wait()
 	slices.Sort(pauses)
-	t.Logf("%s: 20 refits, %d requests, %d strange; pause %v median, %v longest", w.kind, asked.Load(), strange.Load(),
-		pauses[10].Round(100*time.Microsecond), pauses[19].Round(100*time.Microsecond))
+	t.Logf("%s: %d refits, %d requests, %d strange; pause %v median, %v longest", w.kind, len(pauses), asked.Load(), strange.Load(),
+		pauses[len(pauses)/2].Round(100*time.Microsecond), pauses[len(pauses)-1].Round(100*time.Microsecond))
 	if strange.Load() != 0 || asked.Load() < 20 {
 		t.Errorf("%d of %d requests failed or were answered by no version alone", strange.Load(), asked.Load())
 	}
