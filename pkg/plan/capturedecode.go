@@ -19,22 +19,24 @@ type captureFile struct {
 }
 
 type captureCaseFile struct {
-	Arch   string `json:"arch"`
-	TP     int    `json:"tp"`
-	Rank   int    `json:"rank"`
-	EP     bool   `json:"ep"`
-	Params []struct {
-		Name     string  `json:"name"`
-		DType    string  `json:"dtype"`
-		Shape    []int64 `json:"shape"`
-		XXH3     string  `json:"xxh3_64"`
-		SHA256   string  `json:"sha256"`
-		Excluded *string `json:"excluded"`
-	} `json:"params"`
+	Arch   string              `json:"arch"`
+	TP     int                 `json:"tp"`
+	Rank   int                 `json:"rank"`
+	EP     bool                `json:"ep"`
+	Params []captureParamFile  `json:"params"`
 	Copies [][]json.RawMessage `json:"copies"`
 	Fills  [][]json.RawMessage `json:"fills"`
 	Alias  map[string]string   `json:"alias"`
 	Unread []int               `json:"unread"`
+}
+
+type captureParamFile struct {
+	Name     string  `json:"name"`
+	DType    string  `json:"dtype"`
+	Shape    []int64 `json:"shape"`
+	XXH3     string  `json:"xxh3_64"`
+	SHA256   string  `json:"sha256"`
+	Excluded *string `json:"excluded"`
 }
 
 // captureDecoder shares equal op-chains and lists between copies: there are thousands of copies and
@@ -95,29 +97,35 @@ func saneTensor(name string, shape []int64) error {
 	return nil
 }
 
-// oneCase decodes one simulated rank. A parameter that is excluded may have a type that nobody knows.
+// param decodes one parameter. One that is excluded may have a type or a shape that nobody knows.
+func (f *captureParamFile) param() (CaptureParam, error) {
+	dt, err := ParseDType(f.DType)
+	if err == nil {
+		err = saneTensor(f.Name, f.Shape)
+	}
+	q := CaptureParam{Param: Param{Name: f.Name, DType: dt, Shape: f.Shape}, XXH3: f.XXH3, SHA256: f.SHA256}
+	if f.Excluded == nil {
+		return q, err
+	}
+	if len(*f.Excluded) > maxCaptureReason {
+		return q, fmt.Errorf("%w: a reason of %d bytes", ErrLimit, len(*f.Excluded))
+	}
+	if q.Excluded = *f.Excluded; q.Excluded == "" {
+		q.Excluded = "no reason given"
+	}
+	return q, nil
+}
+
+// oneCase decodes one simulated rank.
 func (d *captureDecoder) oneCase(f *captureCaseFile, sources []CaptureSource) (k CaptureCase, err error) {
 	k = CaptureCase{Arch: f.Arch, TP: f.TP, Rank: f.Rank, EP: f.EP, Alias: f.Alias}
 	if len(f.Params) > maxCaptureItems || len(f.Copies) > maxCaptureItems || len(f.Fills) > maxCaptureItems {
 		return k, fmt.Errorf("%w: %d parameters, %d copies, %d fills", ErrLimit, len(f.Params), len(f.Copies), len(f.Fills))
 	}
 	for i := range f.Params {
-		p := &f.Params[i]
-		dt, err := ParseDType(p.DType)
-		if err == nil {
-			err = saneTensor(p.Name, p.Shape)
-		}
-		if err != nil && p.Excluded == nil {
+		q, err := f.Params[i].param()
+		if err != nil {
 			return k, fmt.Errorf("parameter %d: %w", i, err)
-		}
-		q := CaptureParam{Param: Param{Name: p.Name, DType: dt, Shape: p.Shape}, XXH3: p.XXH3, SHA256: p.SHA256}
-		if p.Excluded != nil {
-			if len(*p.Excluded) > maxCaptureReason {
-				return k, fmt.Errorf("parameter %d: %w: a reason of %d bytes", i, ErrLimit, len(*p.Excluded))
-			}
-			if q.Excluded = *p.Excluded; q.Excluded == "" {
-				q.Excluded = "no reason given"
-			}
 		}
 		k.Params = append(k.Params, q)
 	}

@@ -87,36 +87,12 @@ func sharing(hits []hit) [][]int {
 	for k := range hits {
 		hulls[k], order[k] = hits[k].hull, k
 	}
-	d := sweepDim(hulls)
-	sortBy(order, func(k int) int64 { return hulls[k].lo[d] })
-	var sets [][]int
-	var hull []box // of each set
-	var open []int // sets that reach beyond the current place
+	w := sweep{hits: hits, dim: sweepDim(hulls)}
+	sortBy(order, func(k int) int64 { return hulls[k].lo[w.dim] })
 	for _, k := range order {
-		h := &hits[k]
-		open = slices.DeleteFunc(open, func(i int) bool { return hull[i].hi[d] <= h.hull.lo[d] })
-		into := -1
-		open = slices.DeleteFunc(open, func(i int) bool {
-			if !hull[i].overlaps(&h.hull) || !anyShares(hits, sets[i], h) {
-				return false
-			}
-			if into < 0 {
-				into = i
-				return false
-			}
-			sets[into] = append(sets[into], sets[i]...)
-			hull[into].join(&hull[i])
-			sets[i] = nil
-			return true
-		})
-		if into < 0 {
-			into = len(sets)
-			sets, hull, open = append(sets, nil), append(hull, h.hull), append(open, into)
-		}
-		sets[into] = append(sets[into], k)
-		hull[into].join(&h.hull)
+		w.add(k)
 	}
-	sets = slices.DeleteFunc(sets, func(set []int) bool { return len(set) == 0 })
+	sets := slices.DeleteFunc(w.sets, func(set []int) bool { return len(set) == 0 })
 	for _, set := range sets {
 		slices.Sort(set)
 	}
@@ -124,9 +100,46 @@ func sharing(hits []hit) [][]int {
 	return sets
 }
 
-// anyShares reports whether a hit may share elements with one of a set.
-func anyShares(hits []hit, set []int, h *hit) bool {
-	return slices.ContainsFunc(set, func(k int) bool { return !apart(&hits[k], h) })
+// sweep builds sets of hits that may share elements, from hits in order of their lower bounds.
+type sweep struct {
+	hits []hit
+	dim  int
+	sets [][]int // empty: taken over by another one
+	hull []box   // of each set
+	open []int   // sets that reach beyond the place where the last hit began
+}
+
+// add puts hit k into the first set that it may share elements with, and joins all others with that.
+func (w *sweep) add(k int) {
+	h := &w.hits[k]
+	into := -1
+	w.open = slices.DeleteFunc(w.open, func(i int) bool {
+		switch {
+		case w.hull[i].hi[w.dim] <= h.hull.lo[w.dim]:
+			return true
+		case !w.mayShare(i, h):
+			return false
+		case into < 0:
+			into = i
+			return false
+		}
+		w.sets[into] = append(w.sets[into], w.sets[i]...)
+		w.hull[into].join(&w.hull[i])
+		w.sets[i] = nil
+		return true
+	})
+	if into < 0 {
+		into = len(w.sets)
+		w.sets, w.hull, w.open = append(w.sets, nil), append(w.hull, h.hull), append(w.open, into)
+	}
+	w.sets[into] = append(w.sets[into], k)
+	w.hull[into].join(&h.hull)
+}
+
+// mayShare reports whether a hit may share elements with one of set i.
+func (w *sweep) mayShare(i int, h *hit) bool {
+	return w.hull[i].overlaps(&h.hull) &&
+		slices.ContainsFunc(w.sets[i], func(k int) bool { return !apart(&w.hits[k], h) })
 }
 
 // settle chooses how to read a group whose hits share elements: whole; cell by cell of the grid that the

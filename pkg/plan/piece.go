@@ -24,24 +24,9 @@ func (b *builder) emitPieces(w *walk, u int32) {
 // boxes splits a lattice into boxes: along each source dimension the indices that touch stay together, all
 // others are spelled out.
 func (l *lattice) boxes(ndim int, u int32, out []templatePiece) []templatePiece {
-	inner := [maxSourceDims]int{}
-	for d := range inner {
-		inner[d] = -1
-	}
-	spelled, count := make([]int, 0, maxWalk), int64(1)
-	for j := range l.n {
-		moves, dim := 0, 0
-		for d := range ndim {
-			if l.step[j][d] != 0 {
-				moves++
-				dim = d
-			}
-		}
-		if moves == 1 && l.step[j][dim] == 1 && inner[dim] < 0 {
-			inner[dim] = j
-			continue
-		}
-		spelled = append(spelled, j)
+	inner, spelled := l.touching(ndim)
+	count := int64(1)
+	for _, j := range spelled {
 		if count *= l.size[j]; count > maxPiecesPerRead {
 			return append(out, make([]templatePiece, maxPiecesPerRead+1)...)
 		}
@@ -68,6 +53,29 @@ func (l *lattice) boxes(ndim int, u int32, out []templatePiece) []templatePiece 
 		out = append(out, p)
 	}
 	return out
+}
+
+// touching finds for each source dimension the walk dimension that goes along it in steps of 1, so that its
+// indices form one interval; -1 if none does. The other walk dimensions are spelled.
+func (l *lattice) touching(ndim int) (inner [maxSourceDims]int, spelled []int) {
+	for d := range inner {
+		inner[d] = -1
+	}
+	for j := range l.n {
+		moves, dim := 0, 0
+		for d := range ndim {
+			if l.step[j][d] != 0 {
+				moves++
+				dim = d
+			}
+		}
+		if moves == 1 && l.step[j][dim] == 1 && inner[dim] < 0 {
+			inner[dim] = j
+		} else {
+			spelled = append(spelled, j)
+		}
+	}
+	return inner, spelled
 }
 
 // emitStagedPieces describes what a group brings to staging: exactly what its hits name if they are alike,

@@ -113,39 +113,47 @@ func (s *state) tensorSplit(args []Arg) *Error {
 	if err != nil {
 		return err
 	}
-	size := s.Shape[dim]
 	switch args[0].Kind {
 	case ArgInt:
-		n := args[0].Int
-		if n <= 0 {
-			return raises("%d sections", n)
+		if args[0].Int <= 0 {
+			return raises("%d sections", args[0].Int)
 		}
-		each, more := size/n, size%n
-		s.list = &parts{dim: dim, n: n, bounds: func(i int64) (int64, int64) {
-			if i < more {
-				return i * (each + 1), each + 1
-			}
-			return more*(each+1) + (i-more)*each, each
-		}}
-	case ArgInts, ArgIndex:
-		at := args[0].Ints // torch takes a tensor of indices too
+		s.splitEvenly(dim, args[0].Int)
+	case ArgInts, ArgIndex: // torch takes a tensor of indices too
 		if args[0].Text != "" {
 			return unsupported("sections %s", args[0].Text)
 		}
-		s.list = &parts{dim: dim, n: int64(len(at)) + 1, bounds: func(i int64) (int64, int64) {
-			start, stop := int64(0), size
-			if i > 0 {
-				start = clamp(at[i-1], size)
-			}
-			if i < int64(len(at)) {
-				stop = clamp(at[i], size)
-			}
-			return start, max(stop-start, 0)
-		}}
+		s.splitAt(dim, args[0].Ints)
 	default:
 		return raises("sections are an integer or a list of indices")
 	}
 	return nil
+}
+
+// splitEvenly cuts into n parts, of which the first have one element more if the size doesn't divide.
+func (s *state) splitEvenly(dim int, n int64) {
+	each, more := s.Shape[dim]/n, s.Shape[dim]%n
+	s.list = &parts{dim: dim, n: n, bounds: func(i int64) (int64, int64) {
+		if i < more {
+			return i * (each + 1), each + 1
+		}
+		return more*(each+1) + (i-more)*each, each
+	}}
+}
+
+// splitAt cuts at indices, which are clamped like those of slices; a part that would end before it begins is empty.
+func (s *state) splitAt(dim int, at []int64) {
+	size := s.Shape[dim]
+	s.list = &parts{dim: dim, n: int64(len(at)) + 1, bounds: func(i int64) (int64, int64) {
+		start, stop := int64(0), size
+		if i > 0 {
+			start = clamp(at[i-1], size)
+		}
+		if i < int64(len(at)) {
+			stop = clamp(at[i], size)
+		}
+		return start, max(stop-start, 0)
+	}}
 }
 
 // unbind is unbind(dim): one item for each index of a dimension, which goes.
