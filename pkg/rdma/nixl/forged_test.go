@@ -138,8 +138,10 @@ func TestChildrenThatCannotWork(t *testing.T) {
 	}{
 		{"no such program", []string{"/nonexistent/probe"}, rdma.ErrUnavailable, false, "no such file"},
 		{"says yes", []string{"/bin/sh", "-c", "exit 0"}, 0, true, ""},
-		{"says no", []string{"/bin/sh", "-c", "echo no such agent; exit 1"}, rdma.ErrUnreachable, false, "no such agent"},
-		{"can't work", []string{"/bin/sh", "-c", "echo no library; exit 2"}, rdma.ErrUnavailable, false, "no library"},
+		{"says no", []string{"/bin/sh", "-c", "echo no such agent; exit 3"}, rdma.ErrUnreachable, false, "no such agent"},
+		{"can't work", []string{"/bin/sh", "-c", "echo no library; exit 4"}, rdma.ErrUnavailable, false, "no library"},
+		{"another program", []string{"/bin/sh", "-c", "echo unknown argument; exit 1"}, rdma.ErrUnavailable, false, "unknown argument"},
+		{"crashed under Go's runtime", []string{"/bin/sh", "-c", "exit 2"}, rdma.ErrRefused, true, "does not survive"},
 		{"killed", []string{"/bin/sh", "-c", "kill -SEGV $$"}, rdma.ErrRefused, true, "does not survive"},
 	} {
 		known, err := askChild(t.Context(), c.command, []byte("{}"), 3)

@@ -34,11 +34,12 @@ const (
 	maxAnswer    = 4 << 10          // bytes of a child's words
 )
 
-// Exit codes of a child.
+// Exit codes of a child. What the library does to it ends it by a signal, or by Go's runtime that was told of one.
 const (
-	probeFine   = 0
-	probeRefuse = 1 // the library says no to the metadata
-	probeBroken = 2 // the child itself could not do its work
+	probeFine    = 0
+	probeCrashed = 2 // of Go's runtime
+	probeRefuse  = 3 // the library says no to the metadata
+	probeBroken  = 4 // the child itself could not do its work
 )
 
 // question is what a child is asked, as JSON on its standard input.
@@ -116,7 +117,7 @@ func askChild(ctx context.Context, command []string, question []byte, rank int) 
 		return false, fail("probe", rank, rdma.ErrTimeout, fmt.Errorf("try the metadata out in a child process: %w", context.Cause(ctx)))
 	case errors.As(err, &exit) && exit.ExitCode() == probeRefuse:
 		return false, fail("probe", rank, rdma.ErrUnreachable, fmt.Errorf("a child process that tried the metadata out: %s", said.text()))
-	case errors.As(err, &exit) && exit.ExitCode() < 0: // by a signal
+	case errors.As(err, &exit) && (exit.ExitCode() < 0 || exit.ExitCode() == probeCrashed):
 		return true, fail("probe", rank, rdma.ErrRefused,
 			fmt.Errorf("the library does not survive the endpoint's metadata: a child process that tried it out ended by %w", err))
 	}
