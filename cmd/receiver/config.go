@@ -33,6 +33,7 @@ type config struct {
 	EP      bool   `help:"Take the capture's expert-parallel cases."`
 
 	ArenaDir  string `help:"Folder for arenas, in shared memory for engines on this host. <dir>/<name>/current/rank-<r>.safetensors is what serves." default:"/dev/shm/drydock" placeholder:"DIR"`
+	Arenas    int    `help:"Sets of arenas, at least 2: one serves, one is staged into. An engine that keeps old files mapped for long wants a third." default:"2"`
 	HugePages bool   `help:"Put the arenas on huge pages, where the host gives any (refitctl doctor says). It takes longer to start, and spares the processor when it reads and writes them."`
 
 	AllowNarrowing []string      `help:"Globs of parameters that may lose precision by a cast." placeholder:"GLOB"`
@@ -113,7 +114,7 @@ func (c *config) receiver(p *wiring.Process, dests []plan.Dest, installer refit.
 	}
 	receiver, err := refit.NewReceiver(refit.ReceiverConfig{
 		Name: c.Name, Model: c.Model, Control: p.Control, Transports: transports, Dests: dests, TP: c.TP,
-		ArenaRoot: c.arenas(), HugePages: c.HugePages,
+		ArenaRoot: c.arenas(), Arenas: c.Arenas, HugePages: c.HugePages,
 		Installer: installer, InstallTimeout: c.InstallTimeout, Engine: c.group(),
 		AllowNarrowing: c.AllowNarrowing, StagingBytes: c.StagingBytes, VerifyFloor: c.VerifyFloor, Stall: c.Stall,
 		ReadAll: c.ReadAll, Every: c.Every, CostsOf: costs.Of, Metrics: p.Metrics, Logger: p.Log,

@@ -26,6 +26,7 @@ type ReceiverConfig struct {
 	Dests      []plan.Dest       // destination ranks; parameters are placed by the receiver
 	TP         int               // size of the tensor-parallel group that the ranks belong to; 0: not known
 	ArenaRoot  string            // folder for the arenas
+	Arenas     int               // sets of arenas; default and least 2: one serves, one is staged into. Each more lets one more version be staged meanwhile
 	HugePages  bool              // put the arenas on huge pages, where the host gives any
 
 	Installer      Installer     // default Shm

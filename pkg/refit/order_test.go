@@ -11,6 +11,7 @@ import (
 	"github.com/drydock-rl/drydock/pkg/messages"
 	"github.com/drydock-rl/drydock/pkg/rdma"
 	"github.com/drydock-rl/drydock/pkg/rdma/rdmatest"
+	"github.com/drydock-rl/drydock/pkg/refit/arena"
 )
 
 func TestVersionsAppliedAtOnceNeverGoBackwards(t *testing.T) {
@@ -72,6 +73,55 @@ func TestTheEngineGoesBackWhenTheNameCannotBeFlipped(t *testing.T) {
 		t.Errorf("the engine is on %s, by name 1 serves", engine)
 	}
 	w.serves(r, 1)
+}
+
+// TestTheNextVersionIsStagedWhileOneIsStagedAndApplied: with two arenas there is no room for that, and it is said; with three
+// there is.
+func TestTheNextVersionIsStagedWhileOneIsStagedAndApplied(t *testing.T) {
+	t.Parallel()
+	for _, arenas := range []int{2, 3} {
+		w := newWorld(t, worldOptions{ranks: 1, slots: 4})
+		inside, leave := make(chan struct{}), make(chan struct{})
+		r := w.receiver(func(c *ReceiverConfig) {
+			c.Arenas = arenas
+			c.Installer = InstallerFunc(func(_ context.Context, in Installation) (Report, error) {
+				if in.Key.Version == 2 {
+					close(inside)
+					<-leave
+				}
+				return Report{}, nil
+			})
+		})
+		w.refit(r, w.publish(1))
+		two, err := r.Stage(w.ctx, w.publish(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		applied := make(chan error, 1)
+		go func() { applied <- r.Apply(w.ctx, two) }()
+		<-inside
+		three, err := r.Stage(w.ctx, w.publish(3))
+		switch {
+		case arenas == 2 && (ClassOf(err) != NoRoom || !errors.Is(err, arena.ErrNoSlot)):
+			t.Errorf("with two arenas, class %s: %v", ClassOf(err), err)
+		case arenas == 3 && err != nil:
+			t.Error(err)
+		}
+		w.serves(r, 1)
+		close(leave)
+		if err := <-applied; err != nil {
+			t.Fatal(err)
+		}
+		w.serves(r, 2)
+		if arenas == 3 {
+			if err := r.Apply(w.ctx, three); err != nil {
+				t.Fatal(err)
+			}
+			w.serves(r, 3)
+			w.refit(r, w.publish(4)) // and round again
+			w.serves(r, 4)
+		}
+	}
 }
 
 func TestNothingIsAppliedAfterClose(t *testing.T) {

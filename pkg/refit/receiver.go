@@ -80,7 +80,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 
 // openArenas reserves the arenas and places the parameters of every destination in them.
 func (r *Receiver) openArenas() error {
-	cfg := arena.Config{Root: r.cfg.ArenaRoot, HugePages: r.cfg.HugePages, Logger: r.cfg.Logger, BlockBytes: r.cfg.blockBytes}
+	cfg := arena.Config{Root: r.cfg.ArenaRoot, Slots: r.cfg.Arenas, HugePages: r.cfg.HugePages, Logger: r.cfg.Logger, BlockBytes: r.cfg.blockBytes}
 	for i := range r.cfg.Dests {
 		cfg.Ranks = append(cfg.Ranks, arenaRank(&r.cfg.Dests[i]))
 	}

@@ -257,6 +257,7 @@ func TestWrongConfigurations(t *testing.T) {
 		"rank twice":    {Root: t.TempDir(), Ranks: []Rank{{Tensors: tensors}, {Tensors: tensors}}},
 		"negative rank": {Root: t.TempDir(), Ranks: []Rank{{Rank: -1, Tensors: tensors}}},
 		"unknown dtype": {Root: t.TempDir(), Ranks: []Rank{{Tensors: []safetensors.Spec{{Name: "w", DType: "F33", Shape: []int64{1}}}}}},
+		"one slot":      {Root: t.TempDir(), Slots: 1, Ranks: []Rank{{Tensors: tensors}}},
 		"not a folder":  {Root: os.DevNull, Ranks: []Rank{{Tensors: tensors}}},
 	} {
 		if s, err := Open(cfg); err == nil {

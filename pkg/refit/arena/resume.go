@@ -69,7 +69,7 @@ func (s *Set) pick(v Version, c Content) (*Slot, error) {
 		}
 	}
 	if best == nil {
-		if len(s.slots) >= slotCount {
+		if len(s.slots) >= s.count {
 			return nil, fmt.Errorf("acquire arena in %s: %w", s.root, ErrNoSlot)
 		}
 		fresh, err := s.grow() // one was quarantined, or left to readers when there was no room for another

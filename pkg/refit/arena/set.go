@@ -27,7 +27,7 @@ var ErrOwned = errors.New("arena folder belongs to another process")
 // ErrGone is returned for a slot that is not the set's: quarantined, or of a set that is closed. Nothing has changed.
 var ErrGone = errors.New("arena is not in use")
 
-// slotCount is how many sets of files a receiver keeps when no reader lingers: one serves, one is staged into.
+// slotCount is how many sets of files a receiver keeps at least when no reader lingers: one serves, one is staged into.
 const slotCount = 2
 
 // Set is the arenas of one receiver. It is safe for concurrent use.
@@ -36,6 +36,7 @@ type Set struct {
 	files []*file
 	huge  bool
 	lazy  bool
+	count int // slots that are kept
 	log   *slog.Logger
 	lock  *os.File
 
@@ -48,7 +49,7 @@ type Set struct {
 }
 
 // Open takes the folder over: what an earlier life left there is adopted where it fits, the rest is removed, and room
-// for two slots is reserved now. Errors: ErrOwned; no room, with the bytes that are missing.
+// for all slots is reserved now. Errors: ErrOwned; no room, with the bytes that are missing.
 func Open(cfg Config) (*Set, error) {
 	s, err := open(cfg)
 	if err != nil {
@@ -61,7 +62,7 @@ func open(cfg Config) (*Set, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Set{root: cfg.Root, huge: cfg.HugePages, lazy: cfg.lazy, log: cfg.Logger, next: 1}
+	s := &Set{root: cfg.Root, huge: cfg.HugePages, lazy: cfg.lazy, count: cfg.Slots, log: cfg.Logger, next: 1}
 	for _, r := range cfg.Ranks {
 		f, err := newFile(r, cfg.BlockBytes)
 		if err != nil {
@@ -137,7 +138,7 @@ func (s *Set) adopt() error {
 		if err == nil && serves && slot.holds.IsZero() {
 			err = errors.New("it has the sizes of this layout, but not its label")
 		}
-		if err != nil || len(s.slots) >= slotCount && !serves {
+		if err != nil || len(s.slots) >= s.count && !serves {
 			if err := s.dropStale(slot, dir, serves, err); err != nil {
 				return err
 			}
@@ -177,14 +178,14 @@ func (s *Set) dropStale(slot *Slot, dir string, serves bool, reason error) error
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// fill makes slots until there are two.
+// fill makes slots until there are as many as configured.
 func (s *Set) fill() error {
-	if missing := slotCount - len(s.slots); missing > 0 {
+	if missing := s.count - len(s.slots); missing > 0 {
 		if err := s.checkRoom(int64(missing)); err != nil {
 			return err
 		}
 	}
-	for len(s.slots) < slotCount {
+	for len(s.slots) < s.count {
 		if _, err := s.grow(); err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 type Config struct {
 	Root      string       // the receiver's own folder; made where it is missing
 	Ranks     []Rank       // destination ranks, at least one
+	Slots     int          // sets of files; default and least 2. With more, a version is staged while others are staged or applied
 	HugePages bool         // put files on huge pages, where the host gives any
 	Logger    *slog.Logger // nil: none
 
@@ -26,6 +27,9 @@ type Config struct {
 
 	lazy bool // leave pages to be faulted in at first touch; for benchmarks of more than memory holds
 }
+
+// maxSlots bounds what is reserved by mistake: each slot is as large as the model.
+const maxSlots = 16
 
 // Rank is the parameter layout of one destination rank.
 type Rank struct {
@@ -86,6 +90,12 @@ func (c *Config) validate() error {
 			return fmt.Errorf("rank %d is negative or named twice", r.Rank)
 		}
 		seen[r.Rank] = true
+	}
+	if c.Slots == 0 {
+		c.Slots = slotCount
+	}
+	if c.Slots < slotCount || c.Slots > maxSlots {
+		return fmt.Errorf("%d slots: expected %d to %d", c.Slots, slotCount, maxSlots)
 	}
 	if c.BlockBytes <= 0 {
 		c.BlockBytes = 256 << 10
