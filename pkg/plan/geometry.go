@@ -63,12 +63,12 @@ func geometry(row []int64) (box, stride []int64) {
 // packed reports whether strides say what a row-major packed box would have. Dimensions of one element may
 // have any stride, and a box without elements too.
 func packed(box, stride []int64) bool {
+	if hollow(box) {
+		return true
+	}
 	want := int64(1)
 	for d := len(stride) - 1; d >= 0; d-- {
 		n := box[2*d+1] - box[2*d]
-		if n == 0 {
-			return true
-		}
 		if n > 1 && stride[d] != want {
 			return false
 		}
