@@ -32,7 +32,7 @@ fi
 
 echo "== lint and types"
 cd python
-sources=(src/drydock tests/trainer tests/engines examples/train_fsdp2.py)
+sources=(src/drydock tests examples/rl examples/train_fsdp2.py)
 "$venv/bin/ruff" check "${sources[@]}"
 "$venv/bin/mypy" src/drydock/*.py src/drydock/engines src/drydock/capture
 
