@@ -1,12 +1,10 @@
 package messages
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -35,27 +33,29 @@ type line struct {
 
 // batch is one answer that is under way.
 type batch struct {
-	on   *line
-	each func(*stored) // what is done with each message when it comes; nil: nothing
-	msgs []*stored
-	work sync.WaitGroup // of what is done with messages; added to only while the batch is open
-	err  error
-	done chan struct{} // closed after msgs and err were set for the last time
+	on    *line
+	inbox string
+	each  func(*stored) // what is done with each message when it comes; nil: nothing
+	msgs  []*stored
+	came  atomic.Int64   // messages so far
+	work  sync.WaitGroup // of what is done with messages; added to only while the batch is open
+	err   error
+	done  chan<- *batch // told when msgs and err were set for the last time; it has room
 }
 
-// begin gives an inbox for one answer. Each of its messages is given to each, several at
-// once and in any order.
-func (b *batches) begin(nc *nats.Conn, each func(*stored)) (inbox string, answer *batch, err error) {
+// begin makes an inbox for one answer. Each of its messages is given to each, several at
+// once and in any order; when it is complete done is told, which must have room.
+func (b *batches) begin(nc *nats.Conn, each func(*stored), done chan<- *batch) (*batch, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.line == nil {
 		prefix := nc.NewInbox() + "."
 		sub, err := nc.Subscribe(prefix+"*", b.receive)
 		if err != nil {
-			return "", nil, fmt.Errorf("subscribe to %s*: %w", prefix, err)
+			return nil, fmt.Errorf("subscribe to %s*: %w", prefix, err)
 		}
 		if err := sub.SetPendingLimits(-1, -1); err != nil {
-			return "", nil, fmt.Errorf("lift the limits of %s*: %w", prefix, err)
+			return nil, fmt.Errorf("lift the limits of %s*: %w", prefix, err)
 		}
 		b.line = &line{sub: sub, prefix: prefix}
 	}
@@ -63,21 +63,20 @@ func (b *batches) begin(nc *nats.Conn, each func(*stored)) (inbox string, answer
 		b.open = make(map[string]*batch)
 	}
 	b.last++
-	inbox = b.line.prefix + strconv.FormatUint(b.last, 36)
-	answer = &batch{on: b.line, each: each, done: make(chan struct{})}
-	b.open[inbox] = answer
+	answer := &batch{on: b.line, inbox: b.line.prefix + strconv.FormatUint(b.last, 36), each: each, done: done}
+	b.open[answer.inbox] = answer
 	b.line.pending++
-	return inbox, answer, nil
+	return answer, nil
 }
 
-// end forgets an answer, and waits for what is still done with its messages. One that did not come in time may be the fault of the
-// subscription, as when the server has refused it: the next request makes another, and
-// this one goes with its last answer.
-func (b *batches) end(inbox string, answer *batch, late bool) {
+// end forgets an answer, and waits for what is still done with its messages. One that did
+// not come in time may be the fault of the subscription, as when the server has refused
+// it: the next request makes another, and this one goes with its last answer.
+func (b *batches) end(answer *batch, late bool) {
 	defer answer.work.Wait() // it was forgotten: nothing is added any more
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.open, inbox)
+	delete(b.open, answer.inbox)
 	answer.on.pending--
 	if late && b.line == answer.on {
 		b.line = nil
@@ -118,7 +117,7 @@ func (b *batches) receive(m *nats.Msg) {
 	b.mu.Unlock()
 	if open { // not given up in the meantime
 		answer.err = err
-		close(answer.done)
+		answer.done <- answer
 	}
 }
 
@@ -131,6 +130,7 @@ func (a *batch) add(m *nats.Msg) (more bool, err error) {
 		return false, err
 	}
 	a.msgs = append(a.msgs, got)
+	a.came.Add(1)
 	if a.each == nil && len(got.Data) < hashAside {
 		got.Digest = protocol.Sum(got.Data)
 		a.work.Done()
@@ -169,38 +169,4 @@ func parseDirect(m *nats.Msg) (*stored, error) {
 	}
 	at, _ := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp")) // for display only
 	return &stored{Subject: m.Header.Get("Nats-Subject"), Seq: seq, Header: m.Header, Data: m.Data, Time: at}, nil
-}
-
-// batch makes one direct get that is answered by several messages and an end mark.
-// After an error it returns no messages. What each has to do with them is done when it
-// returns.
-func (c *Control) batch(ctx context.Context, stream string, query getQuery, each func(*stored)) ([]*stored, error) {
-	subject := "$JS.API.DIRECT.GET." + stream
-	ctx, done := c.denials.watch(ctx, subject, 4*c.cfg.OpTimeout)
-	defer done()
-	body, err := json.Marshal(query)
-	if err != nil {
-		return nil, fmt.Errorf("encode request to %s: %w", subject, err)
-	}
-	inbox, answer, err := c.batches.begin(c.nc, each)
-	if err != nil {
-		return nil, err
-	}
-	late := false
-	defer func() { c.batches.end(inbox, answer, late) }()
-	if err := c.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: inbox, Data: body}); err != nil {
-		return nil, err
-	}
-	select {
-	case <-answer.done:
-		answer.work.Wait()
-		return answer.msgs, answer.err
-	case <-ctx.Done():
-		if cause := context.Cause(ctx); errors.Is(cause, ErrPermission) {
-			late = true
-			return nil, cause
-		}
-		late = errors.Is(ctx.Err(), context.DeadlineExceeded)
-		return nil, ctx.Err()
-	}
 }

@@ -31,11 +31,12 @@ func status(inbox, code string) *nats.Msg {
 }
 
 // under makes a line of answers that no connection feeds: the test calls receive.
-func under(each func(*stored)) (b *batches, inbox string, answer *batch) {
+func under(each func(*stored)) (b *batches, answer *batch, done <-chan *batch) {
 	on := &line{sub: &nats.Subscription{}, pending: 1}
-	answer = &batch{on: on, each: each, done: make(chan struct{})}
-	b = &batches{line: on, open: map[string]*batch{"inbox": answer}}
-	return b, "inbox", answer
+	complete := make(chan *batch, 1)
+	answer = &batch{on: on, inbox: "inbox", each: each, done: complete}
+	b = &batches{line: on, open: map[string]*batch{answer.inbox: answer}}
+	return b, answer, complete
 }
 
 // TestMessagesAreHashedAndGivenOut: small and large ones, with and without somebody who
@@ -53,13 +54,13 @@ func TestMessagesAreHashedAndGivenOut(t *testing.T) {
 				given.Add(1)
 			}
 		}
-		b, inbox, answer := under(each)
+		b, answer, done := under(each)
 		sizes := []int{0, 10, hashAside - 1, hashAside, 10 * hashAside}
 		for i, n := range sizes {
-			b.receive(direct(inbox, i+1, make([]byte, n)))
+			b.receive(direct(answer.inbox, i+1, make([]byte, n)))
 		}
-		b.receive(status(inbox, "204"))
-		<-answer.done
+		b.receive(status(answer.inbox, "204"))
+		<-done
 		answer.work.Wait()
 		for i, m := range answer.msgs {
 			if m.Seq != uint64(i+1) || len(m.Data) != sizes[i] || m.Digest != protocol.Sum(m.Data) {
@@ -78,17 +79,17 @@ func TestGivenUpAnswersOutliveNobody(t *testing.T) {
 	t.Parallel()
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	var finished atomic.Bool
-	b, inbox, answer := under(func(*stored) {
+	b, answer, _ := under(func(*stored) {
 		close(begun)
 		<-goOn
 		finished.Store(true)
 	})
-	b.receive(direct(inbox, 1, []byte("x")))
+	b.receive(direct(answer.inbox, 1, []byte("x")))
 	<-begun
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		b.end(inbox, answer, false)
+		b.end(answer, false)
 	}()
 	select {
 	case <-ended:
@@ -100,7 +101,7 @@ func TestGivenUpAnswersOutliveNobody(t *testing.T) {
 	if !finished.Load() {
 		t.Error("given up before the work was over")
 	}
-	b.receive(direct(inbox, 2, []byte("y"))) // would close begun twice
+	b.receive(direct(answer.inbox, 2, []byte("y"))) // would close begun twice
 	if len(answer.msgs) != 1 {
 		t.Errorf("%d messages of an answer that was given up after one", len(answer.msgs))
 	}
@@ -110,20 +111,20 @@ func TestGivenUpAnswersOutliveNobody(t *testing.T) {
 func TestStatusesEndAnswers(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]error{"204": nil, "404": nil, "503": nats.ErrNoResponders, "413": errTooMany} {
-		b, inbox, answer := under(nil)
-		b.receive(status(inbox, code))
-		<-answer.done
+		b, answer, done := under(nil)
+		b.receive(status(answer.inbox, code))
+		<-done
 		answer.work.Wait()
 		if !errors.Is(answer.err, want) || want == nil && answer.err != nil {
 			t.Errorf("status %s: %v, want %v", code, answer.err, want)
 		}
 	}
-	b, inbox, answer := under(nil)
-	b.receive(direct(inbox, 1, nil))
-	m := direct(inbox, 2, nil)
+	b, answer, done := under(nil)
+	b.receive(direct(answer.inbox, 1, nil))
+	m := direct(answer.inbox, 2, nil)
 	m.Header.Set("Nats-Sequence", "many")
 	b.receive(m)
-	<-answer.done
+	<-done
 	if answer.err == nil {
 		t.Error("a sequence that is no number was accepted")
 	}

@@ -38,6 +38,7 @@ type fleet struct {
 	ctx  context.Context
 	stop context.CancelFunc
 
+	longest  time.Duration // that a receiver lives before it dies and starts again
 	mu       sync.Mutex
 	memory   [fleetRanks][fleetSlots]messages.Key
 	retired  map[messages.Key]bool
@@ -49,10 +50,15 @@ type fleet struct {
 
 func startFleet(t *testing.T, url string, cfg messages.Config) *fleet {
 	t.Helper()
+	return startFleetThatLives(t, url, cfg, 4*time.Second)
+}
+
+func startFleetThatLives(t *testing.T, url string, cfg messages.Config, longest time.Duration) *fleet {
+	t.Helper()
 	cfg.Model, cfg.LeaseTTL, cfg.Poll, cfg.OpTimeout = model, 3*time.Second, 500*time.Millisecond, time.Second
-	f := &fleet{t: t, url: url, cfg: cfg, retired: map[messages.Key]bool{}}
+	f := &fleet{t: t, url: url, cfg: cfg, longest: longest, retired: map[messages.Key]bool{}}
 	f.ctx, f.stop = context.WithCancel(natstest.Context(t, 5*time.Minute))
-	c := f.control("init")
+	c, _ := f.control("init")
 	if c == nil {
 		t.FailNow()
 	}
@@ -66,30 +72,34 @@ func startFleet(t *testing.T, url string, cfg messages.Config) *fleet {
 	return f
 }
 
-// control opens a control of its own connection; it initialises what is missing.
-func (f *fleet) control(name string) *messages.Control {
+// control opens a control of its own connection, and gives what closes both; it
+// initialises what is missing. Nil when the fleet has ended.
+func (f *fleet) control(name string) (c *messages.Control, end func()) {
 	nc, err := messages.Dial(f.url, messages.DialConfig{Name: name, Retry: true})
 	if err != nil {
 		f.t.Error(err)
-		return nil
+		return nil, nil
 	}
 	f.t.Cleanup(nc.Close)
 	ctx := natstest.Context(f.t, 2*time.Minute)
 	for f.ctx.Err() == nil {
 		if err = messages.Init(ctx, nc, f.cfg); err == nil {
-			var c *messages.Control
 			if c, err = messages.Open(ctx, nc, f.cfg); err == nil {
-				f.t.Cleanup(func() { _ = c.Close() }) // always nil
-				return c
+				end = func() {
+					_ = c.Close() // always nil
+					nc.Close()
+				}
+				f.t.Cleanup(end)
+				return c, end
 			}
 		}
 		if ctx.Err() != nil {
 			f.t.Errorf("%s could not open the model: %v", name, err)
-			return nil
+			return nil, nil
 		}
 		f.wait(100 * time.Millisecond)
 	}
-	return nil
+	return nil, nil
 }
 
 // insist repeats an operation while servers are away, as programs do.
@@ -114,7 +124,7 @@ func (f *fleet) insist(what string, op func(context.Context) error) bool {
 
 // publish is one rank's life.
 func (f *fleet) publish(rank int) {
-	c := f.control(fmt.Sprintf("rank-%d", rank))
+	c, _ := f.control(fmt.Sprintf("rank-%d", rank))
 	for v := uint64(1); f.ctx.Err() == nil && c != nil; v++ {
 		key := messages.Key{Run: f.run.Run, Version: v}
 		if v > fleetSlots {
@@ -139,11 +149,11 @@ func (f *fleet) follow(i int) {
 	name := fmt.Sprintf("rx-%d", i)
 	serving := messages.Key{}
 	for f.ctx.Err() == nil {
-		c := f.control(name)
+		c, end := f.control(name)
 		if c == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(f.ctx, time.Duration(1+rand.IntN(4))*time.Second)
+		ctx, cancel := context.WithTimeout(f.ctx, f.longest/4+rand.N(f.longest*3/4))
 		watch, err := c.WatchWith(ctx, messages.WatchOptions{After: serving})
 		if err != nil {
 			f.t.Error(err)
@@ -155,7 +165,7 @@ func (f *fleet) follow(i int) {
 			}
 		}
 		cancel()
-		_ = c.Close() // its lease, if any, is left to expire
+		end() // its lease, if any, is left to expire
 		f.restarts.Add(1)
 	}
 }
@@ -190,7 +200,12 @@ func (f *fleet) install(ctx context.Context, c *messages.Control, name string, k
 // advance waits until all receivers serve versions that were committed after now.
 func (f *fleet) advance(within time.Duration) {
 	f.t.Helper()
-	goal := f.committed.Load() + 2
+	f.reach(f.committed.Load()+2, within)
+}
+
+// reach waits until all receivers serve a version, or a newer one.
+func (f *fleet) reach(goal uint64, within time.Duration) {
+	f.t.Helper()
 	deadline := time.Now().Add(within)
 	for i := range f.installed {
 		for f.installed[i].Load() < goal {
@@ -264,8 +279,8 @@ func TestChaosCluster(t *testing.T) {
 // TestChaosSlowDisk: the stream's leader works a fifth of the time only, in pieces of
 // a tenth of a second, as a server does whose every write waits for a slow disk. In
 // make chaos it then freezes for longer than an election takes, and comes back
-// believing that it leads. That takes longer to get over than its death: whoever dials
-// it is accepted by its kernel, and waits five seconds for a word of it.
+// believing that it leads. Receivers that start meanwhile and dial it are accepted by its
+// kernel, and wait two seconds for a word of it.
 func TestChaosSlowDisk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs three server processes")

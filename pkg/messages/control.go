@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -27,6 +28,7 @@ type Control struct {
 
 	denials    denials
 	batches    batches
+	lossyUntil atomic.Int64 // on the monotonic clock, ns: reads were lost lately
 	catalogues catalogueCache
 	layouts    cache[knownLayout]
 	endpoints  cache[*Endpoint]

@@ -2,8 +2,10 @@ package messages
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,7 +18,7 @@ type DialConfig struct {
 	CredsFile   string        // JWT and nkey seed file
 	NKeyFile    string        // nkey seed file
 	InboxPrefix string        // "_INBOX"; the permission template gives each role its own
-	Timeout     time.Duration // of the first connection attempt; 5 s
+	Timeout     time.Duration // until a server has answered, of the first connection; 5 s
 	Retry       bool          // keep trying when no server answers the first attempt
 	Logger      *slog.Logger  // nil: silent
 }
@@ -30,25 +32,50 @@ func Dial(url string, cfg DialConfig) (*nats.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	nc, err := nats.Connect(url, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("connect to NATS at %s: %w", url, err)
+	for began := time.Now(); ; {
+		nc, err := nats.Connect(url, opts...)
+		if err == nil {
+			return nc, nil
+		}
+		// Servers are asked in any order: one that was silent may have been the first of
+		// several, or only slow.
+		if !isTimeout(err) || time.Since(began) >= cfg.timeout() {
+			return nil, fmt.Errorf("connect to NATS at %s: %w", url, err)
+		}
 	}
-	return nc, nil
+}
+
+// dialAttempt is how long one server is given to answer, whenever it is dialled. A frozen
+// one accepts connections, its kernel does, and never says a word: whoever waits longer
+// than an election takes for its sake misses what the others have agreed upon meanwhile.
+const dialAttempt = 2 * time.Second
+
+// Servers are pinged each second, and given up when they owe three answers: a frozen one
+// is noticed within 3 s, before the others have elected a leader in its place.
+const (
+	pingInterval = time.Second
+	pingsOwed    = 2
+)
+
+func (cfg DialConfig) timeout() time.Duration { return orDefault(cfg.Timeout, 5*time.Second) }
+
+func isTimeout(err error) bool {
+	var slow net.Error
+	return errors.Is(err, nats.ErrTimeout) || errors.As(err, &slow) && slow.Timeout()
 }
 
 func (cfg DialConfig) options() ([]nats.Option, error) {
 	log := orDiscard(cfg.Logger)
 	opts := []nats.Option{
 		nats.Name(orDefault(cfg.Name, "drydock")),
-		nats.Timeout(orDefault(cfg.Timeout, 5*time.Second)),
+		nats.Timeout(min(cfg.timeout(), dialAttempt)),
 		nats.RetryOnFailedConnect(cfg.Retry),
 		nats.MaxReconnects(-1),
 		nats.ReconnectBufSize(-1),
 		nats.ReconnectWait(100 * time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, 500*time.Millisecond),
-		nats.PingInterval(2 * time.Second),
-		nats.MaxPingsOutstanding(2),
+		nats.PingInterval(pingInterval),
+		nats.MaxPingsOutstanding(pingsOwed),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				log.Warn("lost the NATS connection", "error", err)

@@ -59,9 +59,12 @@ func initialise(ctx context.Context, js jetstream.JetStream, wanted []jetstream.
 	return nil
 }
 
-// initAttempt bounds one attempt: a request to a leader that has just died is never
-// answered, and placing replicas takes a second or two.
-const initAttempt = 5 * time.Second
+// A request to a leader that has just died is never answered, so each is made again after
+// a while: a look soon, a creation later, since placing replicas takes a second or two.
+const (
+	initAttempt = 5 * time.Second
+	lookAttempt = time.Second
+)
 
 // persist repeats what fails for want of an answer, until ctx ends.
 func persist(ctx context.Context, attempt func(context.Context) error) error {
@@ -111,7 +114,9 @@ func (cfg Config) streams() []jetstream.StreamConfig {
 // checkStream compares an existing stream with the wanted one. It says whether the
 // stream is missing.
 func checkStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (bool, error) {
-	st, err := js.Stream(ctx, want.Name)
+	bounded, cancel := context.WithTimeout(ctx, lookAttempt)
+	defer cancel()
+	st, err := js.Stream(bounded, want.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return true, nil

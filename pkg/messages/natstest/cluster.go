@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -199,9 +200,13 @@ func (c *Cluster) ready() error {
 	return nil
 }
 
-// Leader is the number of the server that leads a stream; -1 when there is none.
-func (c *Cluster) Leader(stream string) int {
+// Leader is the number of the server that leads a stream, as far as the servers but those
+// excepted know; -1 when there is none. An excepted one is not asked, and does not count.
+func (c *Cluster) Leader(stream string, except ...int) int {
 	for i := range c.nodes {
+		if slices.Contains(except, i) {
+			continue
+		}
 		var info struct {
 			Accounts []struct {
 				Streams []struct {
