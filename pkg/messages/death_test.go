@@ -128,8 +128,7 @@ func TestPublisherDiesAtEachStep(t *testing.T) {
 		if step > 200 {
 			t.Fatal("a life has more than 200 steps")
 		}
-		// A model for each life: a job that takes its run looks at all runs before it, and
-		// so has the more steps the more there are.
+		// A model for each life, so that none finds what another has left.
 		cfg := memory()
 		cfg.Model = fmt.Sprintf("model-%d", step)
 		heir := natstest.Open(t, s, cfg)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -103,7 +104,7 @@ func (c *Control) perform(ctx context.Context, in protocol.Intent) protocol.Resu
 	case protocol.ListLeases:
 		return c.performList(ctx, "KV_"+c.subj.leaseBucket(), c.subj.leases(in.Place.Key))
 	case protocol.ListRuns:
-		return c.performList(ctx, c.subj.stream(), c.subj.runs())
+		return c.listRuns(ctx)
 	case protocol.Purge:
 		return result(c.purgeUpTo(ctx, c.subjectOf(in.Place), in.Expect))
 	case protocol.PurgeTable:
@@ -262,6 +263,30 @@ func (c *Control) performList(ctx context.Context, stream, filter string) protoc
 		seq = m.Seq + 1
 	}
 }
+
+// listRuns reads all runs that were ever taken in two requests, or one more for each
+// thousand: jobs come and go for years, and a job that takes its run should not ask once
+// for each that was before it. A replica may lag, but what it shows is the beginning of
+// what the leader has: if the newest run is among it, so are all others. If it is
+// not, the outcome is unknown and the list is asked for again.
+func (c *Control) listRuns(ctx context.Context) protocol.Result {
+	newest, err := c.leaderGet(ctx, c.subj.stream(), getQuery{LastFor: c.subj.runs()})
+	if err != nil || newest == nil {
+		return result(err)
+	}
+	msgs, err := c.list(ctx, c.subj.stream(), c.subj.runs())
+	if err == nil && !slices.ContainsFunc(msgs, func(m *stored) bool { return m.Seq >= newest.Seq }) {
+		err = errLagging
+	}
+	res := result(err)
+	if res.Outcome == protocol.OK {
+		res.Items = c.items(msgs)
+	}
+	return res
+}
+
+// errLagging says that a replica does not show what the leader has.
+var errLagging = errors.New("the replica lags behind the leader")
 
 func (c *Control) performPurgeTable(ctx context.Context, p protocol.Place) protocol.Result {
 	digests := c.subj.root() + "v." + p.Key.String() + ".d." + strconv.Itoa(p.Rank) + ".>"
