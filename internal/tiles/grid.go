@@ -40,7 +40,7 @@ const (
 )
 
 // ChooseGrid gives the extent of a tile in each dimension, in elements of elsize bytes. Slices by 2, 4, 8 and 16 of a
-// dimension that divides by 16 are unions of whole tiles, as far as MinBytes allows.
+// dimension that divides by 16 are unions of whole tiles, as far as MinBytes and the length of a tile's rows allow.
 func ChooseGrid(shape []int64, elsize int64, o Options) []int64 {
 	if o.MinBytes == 0 {
 		o.MinBytes = min(max(bytes(shape, elsize)/(parts*parts), leastMin), mostMin)
@@ -57,6 +57,7 @@ func ChooseGrid(shape []int64, elsize int64, o Options) []int64 {
 	for d, n := range shape {
 		grid[d] = cut(n)
 	}
+	widen(grid, shape, elsize, min(minRow, o.MinBytes))
 	for bytes(grid, elsize) < o.MinBytes && coarsen(grid, shape) {
 	}
 	for d := range shape {
@@ -79,6 +80,22 @@ func cut(n int64) int64 {
 		return n / 2
 	default:
 		return n
+	}
+}
+
+// minRow is how long a tile's rows are at least, in bytes: shorter ones cost twice as much to digest. But rows stay cut in
+// minCuts.
+const (
+	minRow  = 128
+	minCuts = 4
+)
+
+// widen doubles the extent in the last dimension until a tile's rows are long enough.
+func widen(grid, shape []int64, elsize, least int64) {
+	if n := len(grid) - 1; n > 0 {
+		for grid[n]*elsize < least && 2*minCuts*grid[n] <= shape[n] {
+			grid[n] *= 2
+		}
 	}
 }
 

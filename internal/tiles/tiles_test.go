@@ -232,12 +232,13 @@ func TestChooseGrid(t *testing.T) {
 		want  []int64
 	}{
 		{[]int64{768, 2048}, 2, []int64{48, 128}},     // a sixteenth of each: tiles of 12 KiB
-		{[]int64{2048, 768}, 2, []int64{128, 48}},     // the same for a row-parallel weight
+		{[]int64{2048, 768}, 2, []int64{128, 96}},     // of columns an eighth: rows of 96 bytes cost twice as much
+		{[]int64{2048, 1024}, 2, []int64{128, 64}},    // rows of 128 bytes don't
 		{[]int64{151936, 2048}, 2, []int64{256, 128}}, // cut in rows down to 64 KiB
 		{[]int64{5}, 4, []int64{5}},
 		{[]int64{}, 4, []int64{}},
 		{[]int64{0, 16}, 2, []int64{1, 16}},
-		{[]int64{1000, 64}, 2, []int64{64, 8}}, // steps of a power of two, and both dimensions stay cut,
+		{[]int64{1000, 64}, 2, []int64{32, 16}}, // steps of a power of two, and both dimensions stay cut, rows in four
 	} {
 		got := ChooseGrid(c.shape, c.size, Options{})
 		if !slices.Equal(got, c.want) {
