@@ -191,6 +191,10 @@ bench-refit: build ## refits of 1 GiB by stage, with and without digests; the fl
 bench-python: build ## a Python trainer's copy beside memcpy, its blocked time, and its call until the commit
 	scripts/bench-python.sh $(ARGS)
 
+.PHONY: bench-engine
+bench-engine: ## how fast a vLLM engine on the CPU takes an arena, beside memcpy (6 GB, once)
+	scripts/bench-engine.sh $(ARGS)
+
 .PHONY: bench-control
 bench-control: ## from the last rank's publish to all tables decoded, beside the server's own round trips
 	$(GO) test ./pkg/messages -run '^$$' -bench Assemble
