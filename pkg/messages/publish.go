@@ -24,7 +24,7 @@ func (c *Control) Publish(ctx context.Context, p Publication) (err error) {
 	defer func() { endSpan(span, err) }()
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
-	table, blobs, err := c.encodePublication(&p)
+	table, blobs, err := c.encodeTraced(ctx, &p)
 	if err != nil {
 		return fmt.Errorf("publish version %s rank %d: %w", p.Key, p.Rank, err)
 	}
@@ -50,6 +50,13 @@ type chunk struct {
 	subject string
 	body    []byte
 	forever bool // outlives the stream's age limit
+}
+
+// encodeTraced is encodePublication under a span of its own: for a large layout it takes as long as the upload.
+func (c *Control) encodeTraced(ctx context.Context, p *Publication) (t *Table, chunks []chunk, err error) {
+	_, span := c.tracer.Start(ctx, "encode")
+	defer func() { endSpan(span, err) }()
+	return c.encodePublication(p)
 }
 
 // encodePublication makes the table, and the chunks that must be stored before it.

@@ -30,7 +30,8 @@ type pull struct {
 
 	cpu chan struct{} // bounds batches being verified and transformed
 
-	sums sums
+	sums  sums
+	reads map[int]*reads // by the rank that a batch was planned to come from; not changed once lanes run
 
 	mu      sync.Mutex
 	givenUp map[*rdma.Memory]bool // transfers into it never ended
@@ -53,19 +54,20 @@ func (u *pull) run(ctx context.Context, p *plan.Plan, b *base) error {
 		group.Go(func() error { return u.keep(ctx, p, b) })
 	}
 	for rank, queue := range queues {
-		lanes := min(u.r.cfg.Lanes, len(queue))
+		u.beginReads(rank, min(u.r.cfg.Lanes, len(queue)))
+	}
+	for rank, queue := range queues {
 		var next atomic.Int64
-		var moved atomic.Int64
-		report := u.reportRank(rank, lanes, &moved)
-		for range lanes {
+		told := u.reads[rank]
+		for range told.lanes {
 			group.Go(func() (err error) {
-				defer func() { report(err) }()
+				defer func() { told.end(err, u.r.peers.transport(rank)) }()
 				for i := next.Add(1) - 1; int(i) < len(queue); i = next.Add(1) - 1 {
 					if err := u.batch(ctx, p, queue[i], nil); err != nil {
 						return err
 					}
 					u.came(p, queue[i])
-					moved.Add(p.Batch(queue[i]).Wire)
+					told.came(p.Batch(queue[i]))
 				}
 				return nil
 			})
@@ -82,24 +84,6 @@ func queuesOf(p *plan.Plan) map[int][]int {
 		queues[rank] = append(queues[rank], i)
 	}
 	return queues
-}
-
-// reportRank opens a detail span for the reads of one rank, which the last of its lanes ends.
-func (u *pull) reportRank(rank, lanes int, moved *atomic.Int64) func(error) {
-	d := u.wire.Detail("read", tracing.AttrSource.Int(rank))
-	var mu sync.Mutex
-	var first error
-	return func(err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if first == nil {
-			first = err
-		}
-		if lanes--; lanes == 0 {
-			d.Set(tracing.AttrBytes.Int64(moved.Load()), tracing.AttrTransport.String(u.r.peers.transport(rank)))
-			d.End(first)
-		}
-	}
 }
 
 // attempt reads, verifies and transforms one batch, once.

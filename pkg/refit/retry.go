@@ -17,6 +17,7 @@ func (u *pull) batch(ctx context.Context, p *plan.Plan, i int, avoid []int) erro
 	rank := p.Batch(i).Rank
 	if u.doubtful(ctx, rank) {
 		if other, err := u.reroute(p, i, avoid); err == nil {
+			u.reads[rank].standIn(other)
 			return u.batches(ctx, other, append(slices.Clone(avoid), rank))
 		}
 	}
@@ -35,6 +36,7 @@ func (u *pull) batch(ctx context.Context, p *plan.Plan, i int, avoid []int) erro
 		return fmt.Errorf("%w; and no other rank can stand in: %w", err, rerr)
 	}
 	u.retry(rank, err, "from replicas")
+	u.reads[rank].standIn(other)
 	return u.batches(ctx, other, append(slices.Clone(avoid), rank))
 }
 
@@ -88,5 +90,6 @@ func (u *pull) retry(rank int, err error, how string) {
 	u.sums.retries.Add(1)
 	u.r.cfg.Metrics.Retry(u.r.cfg.Model, string(classOf(err)))
 	u.wire.Event(tracing.EventRetry, tracing.AttrSource.Int(rank))
+	u.reads[rank].again(classOf(err), how)
 	u.r.cfg.Logger.Warn("batch is read "+how, "rank", rank, "key", u.version.Manifest.Key.String(), "error", err)
 }

@@ -3,6 +3,7 @@ package refit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,6 +27,11 @@ type traced struct {
 
 func newTraced(t *testing.T, ranks int) *traced {
 	t.Helper()
+	return newTracedWorld(t, worldOptions{ranks: ranks})
+}
+
+func newTracedWorld(t *testing.T, o worldOptions) *traced {
+	t.Helper()
 	sink, err := tracesink.Start(tracesink.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -36,8 +42,7 @@ func newTraced(t *testing.T, ranks int) *traced {
 		}
 	})
 	w := &traced{newWorld(t, worldOptions{}), sink}
-	o := worldOptions{ranks: ranks}
-	for rank := range ranks {
+	for rank := range o.ranks {
 		w.addRank(rank, o)
 		p := w.ranks[rank]
 		tel := w.process("drydock-publisher", p.cfg.Name)
@@ -173,6 +178,10 @@ func TestOneTraceOfAVersionWhoeverComesAndWhen(t *testing.T) {
 			if n, _ := reads[i].Attr("drydock.bytes").(int64); n <= 0 || reads[i].Attr("drydock.transport") != "inproc" {
 				t.Errorf("%s: a read of %v bytes by %v", name, reads[i].Attr("drydock.bytes"), reads[i].Attr("drydock.transport"))
 			}
+			segments, _ := reads[i].Attr("drydock.segments").(int64)
+			if retries, told := reads[i].Attr("drydock.retries").(int64); segments < 1 || retries != 0 || !told {
+				t.Errorf("%s: a read of %v segments with %v retries", name, reads[i].Attr("drydock.segments"), reads[i].Attr("drydock.retries"))
+			}
 		}
 		total := 1
 		for _, spans := range below {
@@ -210,6 +219,31 @@ func TestTwoVersionsAreTwoTracesLinked(t *testing.T) {
 	if first.ID == second.ID || len(a.Links) != 0 || !slices.Equal(b.Links, []tracesink.TraceID{first.ID}) {
 		t.Errorf("traces %s and %s, links %v and %v", first.ID, second.ID, a.Links, b.Links)
 	}
+}
+
+// TestTheReadOfASourceSaysWhoStoodInForIt has one of two replicas fail for ever: the span of its read counts the batches that
+// were read again, and names the other.
+func TestTheReadOfASourceSaysWhoStoodInForIt(t *testing.T) {
+	t.Parallel()
+	w := newTracedWorld(t, worldOptions{ranks: 2, replicated: true})
+	r := w.receiverCalled("host", func(c *ReceiverConfig) {
+		c.Transports[0] = rdmatest.Faulty(c.Transports[0], rdmatest.Fault{Kind: rdmatest.Reset, Rank: 1})
+	})
+	key := w.publish(1)
+	w.refit(r, key)
+	_, below := cycleOf(t, w.trace(key, 1), "host", 0)
+	for i := range below["read"] {
+		read := &below["read"][i]
+		if read.Attr("drydock.source.rank") != int64(1) {
+			continue
+		}
+		retries, _ := read.Attr("drydock.retries").(int64)
+		if retries < 1 || fmt.Sprint(read.Attr("drydock.stand_ins")) != "[0]" || !slices.Contains(events(read), tracing.EventRetry) {
+			t.Errorf("%d retries, %v stood in, events %q", retries, read.Attr("drydock.stand_ins"), events(read))
+		}
+		return
+	}
+	t.Error("no span of rank 1's read")
 }
 
 // TestTraceOfWhatWentWrong has a stage fail, a version be released, and the receiver be started anew in between: each

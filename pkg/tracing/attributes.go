@@ -22,6 +22,9 @@ const (
 	AttrSegments  = attribute.Key("drydock.segments") // count
 	AttrBytes     = attribute.Key("drydock.bytes")
 	AttrRetries   = attribute.Key("drydock.retries")     // count
+	AttrRetryHow  = attribute.Key("drydock.retry.how")   // again, or from replicas
+	AttrErrorType = attribute.Key("error.type")          // OpenTelemetry's own; of Drydock, the failure's class
+	AttrStandIns  = attribute.Key("drydock.stand_ins")   // trainer ranks that were read in place of the source
 	AttrBusy      = attribute.Key("drydock.busy_ms")     // of a stage done in pieces: how long it worked
 	AttrLease     = attribute.Key("drydock.lease.state") // acquired, released or lost
 	AttrSkipped   = attribute.Key("drydock.skipped")     // versions that were superseded before anybody looked at them
@@ -31,8 +34,7 @@ const (
 	attrSlowest  = attribute.Key("drydock.aggregate.max_ms")
 	attrFastest  = attribute.Key("drydock.aggregate.min_ms")
 	attrBusy     = attribute.Key("drydock.aggregate.busy_ms") // sum of durations
-	attrErrType  = attribute.Key("error.type")
-	metadataSize = "bytes" // key of the bytes in a stage's metadata
+	metadataSize = "bytes"                                    // key of the bytes in a stage's metadata
 )
 
 // Event names on spans.

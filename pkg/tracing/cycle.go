@@ -219,7 +219,7 @@ func (c *Cycle) Finish(outcome Outcome, err error) *Record {
 	}
 	c.span.SetAttributes(AttrOutcome.String(string(outcome)))
 	if err != nil {
-		c.span.SetAttributes(attrErrType.String(errorType(err)))
+		c.span.SetAttributes(AttrErrorType.String(errorType(err)))
 		c.span.SetStatus(codes.Error, err.Error())
 	}
 	c.span.End(trace.WithTimestamp(now))

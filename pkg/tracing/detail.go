@@ -63,6 +63,13 @@ func (d *Detail) AddBytes(nbytes int64) {
 	d.sp.AddBytes(nbytes)
 }
 
+// SetBytes says how many bytes the detail had, where its stage span counts them otherwise.
+func (d *Detail) SetBytes(nbytes int64) {
+	if d != nil {
+		d.bytes = max(0, nbytes)
+	}
+}
+
 // Event notes a moment; the first 16 of a detail are kept.
 func (d *Detail) Event(name string, attrs ...attribute.KeyValue) {
 	if d == nil || len(d.events) == maxDetailEvents {

@@ -193,7 +193,7 @@ func (m *Metrics) Retry(model, reason string) {
 // cycle hears of them; only a cycle that was abandoned counts by itself.
 func (m *Metrics) Failure(model, class string) {
 	if m != nil {
-		m.failures.Add(context.Background(), 1, with(AttrModel.String(model), attrErrType.String(class)))
+		m.failures.Add(context.Background(), 1, with(AttrModel.String(model), AttrErrorType.String(class)))
 	}
 }
 

@@ -181,6 +181,6 @@ func fail(span trace.Span, err error) {
 	if err == nil {
 		return
 	}
-	span.SetAttributes(attrErrType.String(errorType(err)))
+	span.SetAttributes(AttrErrorType.String(errorType(err)))
 	span.SetStatus(codes.Error, err.Error())
 }
