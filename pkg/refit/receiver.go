@@ -73,6 +73,9 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 		r.serving = messages.Key{Run: s.Holds().Run, Version: s.Holds().Version}
 	}
 	r.status = r.firstStatus()
+	for _, p := range Policies {
+		r.cfg.Metrics.Expect(r.cfg.Model, string(p.Class))
+	}
 	r.countArenas()
 	r.trust()
 	return r, nil

@@ -168,6 +168,19 @@ func TestLag(t *testing.T) {
 	}
 }
 
+// TestFailuresThatMayComeAreShownAsZero: an increase of a counter that nobody has seen before is none to Prometheus.
+func TestFailuresThatMayComeAreShownAsZero(t *testing.T) {
+	t.Parallel()
+	scrape := scraped(t, func(m *Metrics) {
+		m.Expect("q", "corrupt-tile", "source-lost")
+		m.Failure("q", "corrupt-tile")
+	})
+	wantSamples(t, scrape,
+		`drydock_failures_total{drydock_model="q",error_type="corrupt-tile"} 1`,
+		`drydock_failures_total{drydock_model="q",error_type="source-lost"} 0`,
+	)
+}
+
 func TestNilMetrics(t *testing.T) { // alone: it counts allocations
 	var m *Metrics
 	if n := testing.AllocsPerRun(10, func() {
@@ -175,6 +188,7 @@ func TestNilMetrics(t *testing.T) { // alone: it counts allocations
 		m.Plan("q", PlanHit)
 		m.Retry("q", "reset")
 		m.Failure("q", "x")
+		m.Expect("q", "x", "y")
 		m.Pause("q", 1)
 		m.Published("q", 1, 1, nil)
 		m.Served("q", 1, 1, time.Time{})
