@@ -175,7 +175,7 @@ func (l *lane) takeAnswer() error {
 	l.mu.Unlock()
 	select {
 	case <-j.t.Aborted(): // too late for this answer; the connection's deadline may lie in the past
-		l.in.clock = deadline{}
+		l.in.clock.begin()
 	default:
 	}
 	if no != nil {

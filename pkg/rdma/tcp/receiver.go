@@ -15,6 +15,7 @@ type receiver struct {
 	conn  net.Conn
 	stall time.Duration
 	clock deadline // of conn
+	moved int64    // bytes, by the last read
 	job   *job
 	buf   *[]byte
 
@@ -31,9 +32,7 @@ func (r *receiver) free() {
 
 // receive takes one answer. A *refusal leaves the stream in step; any other error doesn't.
 func (r *receiver) receive(c net.Conn, j *job, stall time.Duration) error {
-	if c != r.conn {
-		r.clock = deadline{}
-	}
+	r.clock.begin()
 	r.conn, r.job, r.stall = c, j, stall
 	r.group, r.waiting = r.group[:0], 0
 	var b [headerBytes]byte
@@ -152,14 +151,14 @@ func (r *receiver) runs(s *rdma.Segment) error {
 // fill reads all of b. The deadline is renewed first; then it asks whether the transfer is still wanted: see interrupt.
 func (r *receiver) fill(b []byte) error {
 	for len(b) > 0 {
-		if err := r.clock.renew(r.conn.SetReadDeadline, r.stall); err != nil {
+		if err := r.clock.renew(r.conn.SetReadDeadline, r.stall, r.moved); err != nil {
 			return err
 		}
 		if err := r.job.t.Err(); err != nil {
 			return err
 		}
 		n, err := r.conn.Read(b[:min(len(b), stepBytes)])
-		b = b[n:]
+		b, r.moved = b[n:], int64(n)
 		if err != nil && len(b) > 0 {
 			if err == io.EOF { //nolint:errorlint // net.Conn returns it bare
 				return io.ErrUnexpectedEOF

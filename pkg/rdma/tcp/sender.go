@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -32,7 +33,10 @@ type sender struct {
 	n     int // bytes gathered
 }
 
-func (o *sender) start(h header) { o.buffered(h.append(nil)) }
+func (o *sender) start(h header) {
+	o.clock.begin()
+	o.buffered(h.append(nil))
+}
 
 // buffered gathers a few bytes; the buffer is flushed early enough to have room for every header and trailer.
 func (o *sender) buffered(b []byte) {
@@ -105,13 +109,15 @@ func (o *sender) direct(m *rdma.Memory, off, nbytes int64) error {
 
 // write renews the deadline with each step, so that progress, not size, decides.
 func (o *sender) write(b []byte) error {
+	var n int
 	for len(b) > 0 {
-		if err := o.clock.renew(o.conn.SetWriteDeadline, o.stall); err != nil {
-			return err
-		}
-		n, err := o.conn.Write(b[:min(len(b), stepBytes)])
+		err := o.clock.renew(o.conn.SetWriteDeadline, o.stall, int64(n))
 		if err != nil {
 			return err
+		}
+		n, err = o.conn.Write(b[:min(len(b), stepBytes)])
+		if err != nil && (n < leastMoved || o.raw == nil || !errors.Is(err, os.ErrDeadlineExceeded)) {
+			return err // over TLS a write that was cut short can't be taken up again
 		}
 		b = b[n:]
 	}
@@ -125,11 +131,11 @@ func (o *sender) sendfile(fd int, off, nbytes int64) error {
 		return err
 	}
 	end := off + nbytes
+	var n int
 	for off < end {
-		if err := o.clock.renew(o.conn.SetWriteDeadline, o.stall); err != nil {
+		if err := o.clock.renew(o.conn.SetWriteDeadline, o.stall, int64(n)); err != nil {
 			return err
 		}
-		var n int
 		var sysErr error
 		err := rc.Write(func(sock uintptr) bool {
 			n, sysErr = unix.Sendfile(int(sock), fd, &off, int(min(end-off, stepBytes)))
@@ -139,6 +145,7 @@ func (o *sender) sendfile(fd int, off, nbytes int64) error {
 		case err != nil:
 			return err
 		case errors.Is(sysErr, unix.EINTR):
+			n = 0
 		case sysErr != nil:
 			return fmt.Errorf("send from memory: %w", sysErr)
 		case n == 0:
@@ -148,15 +155,27 @@ func (o *sender) sendfile(fd int, off, nbytes int64) error {
 	return nil
 }
 
-// deadline renews a connection's deadline, but not at every call: setting it costs as much as a small read.
-type deadline struct{ set time.Time }
+// deadline renews a connection's deadline, but not at every call: setting it costs as much as a small read. And only for
+// progress that deserves the name, or a peer that takes a byte now and then would hold a connection for ever.
+type deadline struct {
+	set   time.Time
+	moved int64 // bytes since then
+}
 
-// renew sets the deadline a stall from now if an eighth of one has passed since it was last set.
-func (d *deadline) renew(set func(time.Time) error, stall time.Duration) error {
+// leastMoved is how many bytes must move for another stall's time to be given: 6 kB/s at the default.
+const leastMoved = 64 << 10
+
+// begin makes ready for an answer: the time between answers counts for nothing.
+func (d *deadline) begin() { *d = deadline{} }
+
+// renew sets the deadline a stall from now if an eighth of one has passed since it was last set, and enough has moved. It is
+// told how many bytes have moved since it was last called.
+func (d *deadline) renew(set func(time.Time) error, stall time.Duration, moved int64) error {
+	d.moved += moved
 	now := time.Now()
-	if now.Sub(d.set) < stall/8 {
+	if !d.set.IsZero() && (d.moved < leastMoved || now.Sub(d.set) < stall/8) {
 		return nil
 	}
-	d.set = now
+	d.set, d.moved = now, 0
 	return set(now.Add(stall))
 }
