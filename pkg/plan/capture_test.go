@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -145,4 +146,87 @@ func TestMissingCaseIsNamedWithThoseThatExist(t *testing.T) {
 	if _, err := (&plan.Capture{}).Dest(1, 0, false); err == nil || !strings.Contains(err.Error(), "it has none") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestCapturesOfPython: what Python's json module writes and JSON has no words for is read as it is meant: fills with
+// infinities, bounds beyond 64 bits, NaN where nobody looks.
+func TestCapturesOfPython(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		old, new string
+		says     string // "": it is read
+		check    func(c *plan.Capture) bool
+	}{
+		{`[8],0.5]`, `[8],-Infinity]`, "", func(c *plan.Capture) bool { return math.IsInf(c.Cases[0].Fills[0].Value, -1) }},
+		{`[8],0.5]`, `[8],Infinity]`, "", func(c *plan.Capture) bool { return math.IsInf(c.Cases[0].Fills[0].Value, 1) }},
+		{`[8],0.5]`, `[8],NaN]`, "", func(c *plan.Capture) bool { return math.IsNaN(c.Cases[0].Fills[0].Value) }},
+		{`[8],0.5]`, `[8],"NaN"]`, "", func(c *plan.Capture) bool { return math.IsNaN(c.Cases[0].Fills[0].Value) }},
+		{`{"a":1}`, `{"rope":NaN,"s":"a \"NaN\" -Infinity"}`, "", func(c *plan.Capture) bool {
+			return string(c.Config) == `{"rope":"NaN","s":"a \"NaN\" -Infinity"}`
+		}},
+		{`[null,null,2]`, `[-99999999999999999999,99999999999999999999,2]`, "", func(c *plan.Capture) bool {
+			a := c.Cases[0].Copies[1].Ops[0].Args[0]
+			return a.Kind == plan.ArgSlice && a.Start == math.MinInt64 && a.Stop == math.MaxInt64 && a.Step == 2
+		}},
+		{`[null,null,2]`, `[null,0.5,2]`, "", func(c *plan.Capture) bool {
+			_, err := plan.ReplayShape([]int64{4, 6}, c.Cases[0].Copies[1].Ops) // read, and refused by the operation
+			return errors.Is(err, plan.ErrView)
+		}},
+		{`[8],0.5]`, `[8],"0.5"]`, "fill 0", nil},
+		{`[8],0.5]`, `[8],Infinit]`, "invalid character", nil},
+		{`[8],0.5]`, `[8],--Infinity]`, "invalid character", nil},
+	} {
+		raw := strings.Replace(smallCapture, c.old, c.new, 1)
+		if raw == smallCapture {
+			t.Fatalf("%q does not occur", c.old)
+		}
+		got, err := plan.DecodeCapture([]byte(raw))
+		switch {
+		case c.says != "":
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: got %v, expected %q", c.new, err, c.says)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", c.new, err)
+		case !c.check(got):
+			t.Errorf("%s: got %+v", c.new, got)
+		}
+	}
+}
+
+// TestIndicesFollowedBack: a gather by a list in between of other reorderings, performed and compared with doing it
+// element by element.
+func TestIndicesFollowedBack(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	list := make([]int64, 300)
+	for i := range list {
+		list[i] = int64(i*7) % n // some rows often, in no order
+	}
+	ops := []plan.Op{
+		{Name: "index_select", Args: []plan.Arg{{Int: 0}, {Kind: plan.ArgInts, Ints: list}}},
+		plantest.Op("transpose", 0, 1), plantest.Op("reshape", -1), stepped(0, 1, 900, 2),
+	}
+	d := plan.Dest{
+		Reorders: true, Params: []plan.Param{{Name: "p", DType: plan.U8, Shape: []int64{450}}},
+		Copies: []plan.Copy{{Source: "x", Ops: ops, Shape: []int64{450}, Stride: []int64{1}}},
+	}
+	w := holding("x", plan.U8, []int64{n, 3}, map[int][][]int64{0: {{0, 17, 0, 3}}, 1: {{17, n, 0, 3}}})
+	full := plantest.Bytes(3*n, 9)
+	_, got := perform(t, w, merged(t, w), plan.Options{}, map[string][]byte{"x": full}, d)
+	for i := range got[0] {
+		flat := 2*i + 1 // of the transposed gather, 3 rows of 300
+		if want := full[list[flat%300]*3+int64(flat/300)]; got[0][i] != want {
+			t.Fatalf("byte %d is %d, expected %d", i, got[0][i], want)
+		}
+	}
+	over := make([]int64, 1<<15)
+	for i := range over {
+		over[i] = int64(i*i*31) % n
+	}
+	ops[0].Args[1].Ints = over
+	ops = ops[:1]
+	d.Copies[0] = plan.Copy{Source: "x", Ops: ops, Shape: []int64{1 << 15, 3}, Stride: []int64{3, 1}}
+	d.Params[0].Shape = []int64{3 << 15}
+	refusal(t, merged(t, w), plan.Options{}, plan.ErrLimit, []plan.Dest{d}, "parts", `"p"`)
 }
