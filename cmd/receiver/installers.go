@@ -189,12 +189,15 @@ func (e *engine) sglang(m maker) (refit.Installer, error) {
 	return sglang.New(sglang.Config{URL: e.EngineURL, APIKey: key, Mode: sglang.Mode(e.EngineDrain), UpdateTimeout: e.InstallTimeout, Logger: m.log})
 }
 
+// maxKey bounds a key file, in bytes.
+const maxKey = 64 << 10
+
 // key reads the API key, if there is one.
 func (e *engine) key() (string, error) {
 	if e.EngineKey == "" {
 		return "", nil
 	}
-	b, err := os.ReadFile(filepath.Clean(e.EngineKey))
+	b, err := cli.ReadFile(filepath.Clean(e.EngineKey), maxKey)
 	if err != nil {
 		return "", fmt.Errorf("read --engine-key-file: %w", err)
 	}

@@ -52,7 +52,7 @@ func MakeCheckpoint(ctx context.Context, dir string, o checkpoint.GenerateOption
 
 func readOrigin(dir string) (generation, error) {
 	var g generation
-	b, err := os.ReadFile(filepath.Join(dir, origin))
+	b, err := cli.ReadFile(filepath.Join(dir, origin), maxSmall)
 	if err != nil {
 		return g, err
 	}

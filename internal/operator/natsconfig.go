@@ -95,15 +95,18 @@ func (r *ring) public(name string) string {
 	return ""
 }
 
+// maxSmall bounds files of keys, tokens and few words, in bytes.
+const maxSmall = 64 << 10
+
 // given reads a public key that somebody else made.
 func (r *ring) given(name string) (string, error) {
-	b, err := os.ReadFile(filepath.Join(r.dir, name+".pub"))
+	b, err := cli.ReadFile(filepath.Join(r.dir, name+".pub"), maxSmall)
 	return strings.TrimSpace(string(b)), err
 }
 
 func (r *ring) kept(name string) (string, error) {
 	path := filepath.Join(r.dir, name+".nk")
-	b, err := os.ReadFile(path)
+	b, err := cli.ReadFile(path, maxSmall)
 	if err != nil {
 		return "", err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
 
+	"github.com/drydock-rl/drydock/internal/cli"
 	"github.com/drydock-rl/drydock/pkg/messages"
 )
 
@@ -46,7 +47,7 @@ func (r *ring) jwtConfig(u Users, users []messages.User) (string, error) {
 // signer finds or makes a key that signs; its name says of which kind.
 func (r *ring) signer(name string) (nkeys.KeyPair, error) {
 	path := filepath.Join(r.dir, name+".nk")
-	b, err := os.ReadFile(path)
+	b, err := cli.ReadFile(path, maxSmall)
 	if err == nil {
 		return nkeys.ParseDecoratedNKey(b)
 	}
@@ -78,7 +79,7 @@ func claims(u messages.User) *jwt.UserClaims {
 
 // credentials writes NAME.creds, or NAME.jwt for a user that keeps its seed.
 func (r *ring) credentials(u messages.User, account nkeys.KeyPair) error {
-	seed, err := os.ReadFile(filepath.Join(r.dir, u.Name+".nk"))
+	seed, err := cli.ReadFile(filepath.Join(r.dir, u.Name+".nk"), maxSmall)
 	own := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !own {
 		return err
@@ -93,7 +94,7 @@ func (r *ring) credentials(u messages.User, account nkeys.KeyPair) error {
 		return err
 	}
 	path := filepath.Join(r.dir, name)
-	if there, err := os.ReadFile(path); err == nil {
+	if there, err := cli.ReadFile(path, maxSmall); err == nil {
 		if saysTheSame(there, want, issuer) {
 			return nil
 		}

@@ -119,6 +119,9 @@ func checkURLs(list string) error {
 	return nil
 }
 
+// maxPEM bounds a file of certificates, in bytes: a system's whole bundle has a quarter of it.
+const maxPEM = 1 << 20
+
 // tls is nil where no flag asks for it.
 func (n *NATS) tls() (*tls.Config, error) {
 	if n.NATSCA == "" && n.NATSCert == "" {
@@ -126,7 +129,7 @@ func (n *NATS) tls() (*tls.Config, error) {
 	}
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if n.NATSCA != "" {
-		pem, err := os.ReadFile(n.NATSCA)
+		pem, err := cli.ReadFile(n.NATSCA, maxPEM)
 		if err != nil {
 			return nil, fmt.Errorf("read certificate authority: %w", err)
 		}

@@ -3,6 +3,7 @@ package rdma
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 )
@@ -61,7 +62,7 @@ func SaveCosts(path string, costs []Cost) error {
 
 // LoadCosts reads what SaveCosts wrote, and refuses numbers that can't be costs.
 func LoadCosts(path string) ([]Cost, error) {
-	b, err := os.ReadFile(path)
+	b, err := readCosts(path)
 	if err != nil {
 		return nil, fmt.Errorf("load costs: %w", err)
 	}
@@ -78,4 +79,22 @@ func LoadCosts(path string) ([]Cost, error) {
 		}
 	}
 	return f.Costs, nil
+}
+
+// maxCosts bounds the file, in bytes: whoever names another one by mistake is told so, and doesn't run out of memory.
+const maxCosts = 64 << 10
+
+func readCosts(path string) (b []byte, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	if b, err = io.ReadAll(io.LimitReader(f, maxCosts+1)); err != nil {
+		return nil, err
+	}
+	if len(b) > maxCosts {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, maxCosts)
+	}
+	return b, nil
 }

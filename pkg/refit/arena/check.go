@@ -19,7 +19,7 @@ var ErrNotNoted = errors.New("not all of the file's bytes were noted")
 // configuration. It gives the bytes compared. Errors: ErrNotNoted;
 // damage, by place.
 func Check(path string) (nbytes int64, err error) {
-	list, err := os.ReadFile(strings.TrimSuffix(path, ".safetensors") + ".blocks")
+	list, err := readList(strings.TrimSuffix(path, ".safetensors")+".blocks", maxList)
 	if err != nil || len(list) < ledgerHead || !bytes.HasPrefix(list, []byte(ledgerMagic)) {
 		return 0, fmt.Errorf("check %s: %w", path, ErrNotNoted)
 	}
@@ -72,4 +72,17 @@ func notEOF(err error) error {
 		return nil
 	}
 	return err
+}
+
+// maxList bounds a list of blocks whose arena isn't known, in bytes: 8 for each block of 256 KiB: 8 TiB of arena.
+const maxList = 256 << 20
+
+// readList reads at most limit bytes of a list; of a longer one, one byte more, so that its length is wrong.
+func readList(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	return io.ReadAll(io.LimitReader(f, limit+1))
 }

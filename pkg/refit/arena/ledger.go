@@ -97,7 +97,7 @@ func (l *ledger) sum(k int, mem []byte) uint64 {
 
 // load reads what an earlier life has left. A ledger that isn't there, or is damaged, keeps nothing.
 func (l *ledger) load() {
-	b, err := os.ReadFile(l.path)
+	b, err := readList(l.path, ledgerHead+8*int64(len(l.sums)))
 	if err != nil || len(b) != ledgerHead+8*len(l.sums) || !bytes.Equal(b[:ledgerHead], l.head(b[8:40])) {
 		return
 	}
