@@ -17,6 +17,7 @@ type Explanation struct {
 	State     string   `json:"state"` // "unknown", "incomplete", "committed", "retired", "abandoned"
 	Newest    bool     `json:"newest"`
 	Fenced    bool     `json:"fenced"`
+	Beyond    bool     `json:"beyond,omitempty"` // its run is one that was never taken on this server
 	World     int      `json:"world,omitempty"`
 	Nbytes    int64    `json:"nbytes,omitempty"`
 	Reason    string   `json:"reason,omitempty"` // why it ended
@@ -78,7 +79,7 @@ func (v *View) explain(r *messages.Report) *Explanation {
 		Model: v.Model, Version: r.Key.String(), Newest: r.Key == v.Newest, Fenced: r.Fenced, World: r.World,
 		Published: append([]int{}, r.Published...), Missing: []Saying{},
 		Conflicts: append([]string{}, r.Conflicts...), Holders: append([]string{}, r.Holders...),
-		Receivers: []Saying{}, fencedBy: r.Run.Run, job: r.Run.Job,
+		Receivers: []Saying{}, Beyond: r.Run.Run < r.Key.Run, fencedBy: r.Run.Run, job: r.Run.Job,
 	}
 	switch {
 	case r.Ended != nil:
@@ -212,7 +213,12 @@ func (e *Explanation) verdict() string {
 		}
 		return text
 	case "unknown":
-		return fmt.Sprintf("Nobody has published anything of version %s.", e.Version)
+		text := fmt.Sprintf("Nobody has published anything of version %s.", e.Version)
+		if e.Beyond {
+			text += fmt.Sprintf(" It is of a run that this server does not know, whose newest is %d: the server has lost its data, or is another one. "+
+				"Receivers that serve it follow nothing else until they are ordered to: refitctl rollback.", e.fencedBy)
+		}
+		return text
 	case "incomplete":
 		return fmt.Sprintf("Version %s is not committed: %d of %d ranks have published.", e.Version, len(e.Published), e.World)
 	}

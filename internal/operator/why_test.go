@@ -147,3 +147,41 @@ func TestRollback(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWhyNamesAnEmptiedServer: receivers serve what came from another history than the server's.
+func TestWhyNamesAnEmptiedServer(t *testing.T) {
+	t.Parallel()
+	c := open(t)
+	ctx := natstest.Context(t, 20*time.Second)
+	run := takeRun(t, c, "job", 1)
+	publish(t, c, key(run, 3), 0, 1)
+	if _, err := c.Commit(ctx, key(run, 3), 1); err != nil {
+		t.Fatal(err)
+	}
+	old := key(run+4, 50)
+	if err := c.PutStatus(ctx, "receiver-0", messages.Status{
+		Role: messages.RoleReceiver, Host: "h", Serving: old,
+		Failure: &messages.Failure{Class: "backwards", Text: "it says why", Key: key(run, 3), At: time.Now()},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	v, err := Look(ctx, c, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, want := range map[messages.Key][]string{
+		{}:          {"Nobody has published anything of version 5.50", "lost its data, or is another one", "refitctl rollback", "receiver-0: serves it"},
+		key(run, 3): {"what receivers should serve", "receiver-0: serves 5.50; failed at it: backwards: it says why"},
+	} {
+		e, err := Why(ctx, c, v, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(drawn(t, e))
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				t.Errorf("why %v lacks %q:\n%s", k, w, text)
+			}
+		}
+	}
+}

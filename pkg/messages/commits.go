@@ -116,6 +116,7 @@ type Committed struct {
 	Key      Key
 	Seq      uint64 // of the commit in the stream: orders commits and orders
 	At       time.Time
+	Digest   Digest    // of the payload
 	Manifest *Manifest // nil: ended
 	Ended    *Ended    // nil: stands
 	Headers  map[string]string
@@ -153,7 +154,7 @@ func (c *Control) commits(ctx context.Context) ([]Committed, error) {
 		if !ok {
 			continue
 		}
-		v := Committed{Key: it.Place.Key, Seq: it.Seq, At: m.Time, Headers: traceHeaders(m.Header)}
+		v := Committed{Key: it.Place.Key, Seq: it.Seq, At: m.Time, Digest: it.Body.Digest, Headers: traceHeaders(m.Header)}
 		v.Manifest, _ = it.Body.Facts.(*Manifest)
 		v.Ended, _ = it.Body.Facts.(*Ended)
 		if v.Manifest != nil || v.Ended != nil {

@@ -327,11 +327,11 @@ func TestWhatServesIsAnnouncedAgainOnlyOnDemand(t *testing.T) {
 	key := func(v uint64) messages.Key { return messages.Key{Run: run, Version: v} }
 	publishAll(t, c, key(1), 1)
 	publishAll(t, c, key(2), 1)
-	watches := map[messages.WatchOptions]<-chan messages.Announcement{}
+	watches := map[*messages.WatchOptions]<-chan messages.Announcement{}
 	for _, every := range []bool{false, true} {
 		for _, again := range []bool{false, true} {
-			opts := messages.WatchOptions{After: key(2), Again: again, Every: every}
-			watch, err := c.WatchWith(ctx, opts)
+			opts := &messages.WatchOptions{After: key(2), Again: again, Every: every}
+			watch, err := c.WatchWith(ctx, *opts)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -31,6 +31,9 @@ type WatchOptions struct {
 	// Every announces each committed version in order, for exact replay. It relies
 	// on publishers that keep every version (protocol.Keep).
 	Every bool
+	// Stranded is told when versions are committed that this receiver must not go to, since
+	// it serves a newer one, once for each of them; nil: nobody is. It must not block.
+	Stranded func(Stranded)
 }
 
 // Watch announces the newest committed version now and whenever there is a newer one.
@@ -47,7 +50,9 @@ func (c *Control) WatchWith(ctx context.Context, opts WatchOptions) (<-chan Anno
 	if err != nil {
 		return nil, fmt.Errorf("watch %q: %w", c.cfg.Model, err)
 	}
-	w := &watcher{c: c, sub: sub, every: opts.Every, last: opts.After, again: opts.Again, out: make(chan Announcement, 1)}
+	w := &watcher{
+		c: c, sub: sub, every: opts.Every, last: opts.After, again: opts.Again, stranded: opts.Stranded, out: make(chan Announcement, 1),
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.background, cancel)
 	c.work.Add(1)
@@ -72,6 +77,9 @@ type watcher struct {
 	last     Key    // newest announced
 	again    bool   // last is to be announced once more
 	followed uint64 // sequence of the last order that was announced
+	serving  anchor // where last came from, as far as this process has seen it
+	stranded func(Stranded)
+	told     uint64 // sequence of the commit that stranded was told of last
 }
 
 func (w *watcher) run(ctx context.Context) {
@@ -156,7 +164,7 @@ func (w *watcher) look(ctx context.Context, hint Key) {
 
 // announce sends what a receiver that serves w.last should know of list.
 func (w *watcher) announce(ctx context.Context, list []Committed) error {
-	if newest := newestStanding(list); newest == nil || newest.Key == w.last && w.followed == 0 && !w.again && !w.mayRollBack(list) {
+	if newest := newestStanding(list); newest == nil || newest.Key == w.last && !w.serving.differs(newest) && w.followed == 0 && !w.again && !w.mayRollBack(list) {
 		return nil // the common poll: nothing can have changed
 	}
 	run, ok, err := w.c.Run(ctx)
@@ -171,9 +179,12 @@ func (w *watcher) announce(ctx context.Context, list []Committed) error {
 	if next == nil {
 		return nil
 	}
-	if again := w.again && next.Key == w.last; !again && !protocol.MayInstall(w.last, next.Key, order.rollback(), w.followed) {
-		return nil
+	foreign := w.foreign(next, run, order)
+	again := w.again && next.Key == w.last && !foreign
+	if !again && !protocol.MayInstall(w.last, next.Key, order.rollback(), w.followed) && !(foreign && w.ledInto(next, order)) {
+		return w.strand(ctx, next, run, foreign)
 	}
+	w.serving = anchor{key: next.Key, nonce: run.Nonce, manifest: next.Digest}
 	if w.every && w.last.Less(next.Key) {
 		return w.announceEvery(ctx, list, run.Run, next.Key, order)
 	}

@@ -23,7 +23,9 @@ const (
 func (r *Receiver) Follow(ctx context.Context) error {
 	watchCtx, stop := context.WithCancel(ctx)
 	defer stop()
-	announced, err := r.cfg.Control.WatchWith(watchCtx, messages.WatchOptions{Every: r.cfg.Every, After: r.Serving(), Again: r.isDistrusted()})
+	announced, err := r.cfg.Control.WatchWith(watchCtx, messages.WatchOptions{
+		Every: r.cfg.Every, After: r.Serving(), Again: r.isDistrusted(), Stranded: r.noteStranded,
+	})
 	if err != nil {
 		return fmt.Errorf("follow %s: %w", r.cfg.Model, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -135,6 +136,52 @@ func TestRollbackIsFollowed(t *testing.T) {
 	}
 	w.eventually("rolled back", func() bool { return r.Serving() == one })
 	w.serves(r, 1)
+}
+
+// TestAnEmptiedMessageServerIsNamed: its runs begin anew, and what it has is older by name than what serves.
+func TestAnEmptiedMessageServerIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{ranks: 2})
+	r := w.receiver(nil)
+	w.follow(r)
+	nine := w.publish(9)
+	w.eventually("served", func() bool { return r.Serving() == nine })
+	js, err := jetstream.New(natstest.Connect(t, w.server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(w.ctx, "REFIT_"+w.cfg.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	run, err := w.control.TakeRun(w.ctx, "another job", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	three := messages.Key{Run: run.Run, Version: 3}
+	if err := w.control.Publish(w.ctx, messages.Publication{
+		Key: three, World: 1,
+		Layout: &messages.Layout{
+			Regions: []int64{16}, Names: []string{"x"}, DTypes: []messages.DType{messages.U8}, ShapeEnd: []uint32{1}, Shapes: []int64{16},
+			Source: []uint32{0}, Region: []uint32{0}, Offset: []int64{0}, Box: []int64{0, 16},
+		},
+		Endpoint: &messages.Endpoint{Host: "h", Incarnation: "i", Regions: []messages.EndpointRegion{{Base: 4096, Nbytes: 16}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.control.Commit(w.ctx, three, 1); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("named in the status", func() bool {
+		f := r.Status().Failure
+		return f != nil && f.Class == string(Backwards) && f.Key == three && strings.Contains(f.Text, "refitctl rollback 1.3")
+	})
+	if r.Serving() != nine {
+		t.Errorf("serves %s", r.Serving())
+	}
 }
 
 // TestALostLeaseEndsTheStage takes the lease away while bytes are read.

@@ -75,6 +75,12 @@ func (r *Receiver) noteFailure(f *Failure) {
 	})
 }
 
+// noteStranded says that what receivers should serve is not newer than what this one serves, as after the message server
+// has lost its data: it would be ignored without a word otherwise.
+func (r *Receiver) noteStranded(s messages.Stranded) {
+	r.noteFailure(&Failure{Class: Backwards, Op: "follow", Model: r.cfg.Model, Key: s.Newest, Err: errors.New(s.String())})
+}
+
 func (r *Receiver) noteSkipped(keys []messages.Key) {
 	if len(keys) == 0 {
 		return
