@@ -29,7 +29,7 @@ LATENT = {"q_lora_rank": 32, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rop
 FAMILIES = {
     "cohere": {}, "cohere2": {}, "cwm": {}, "ernie4_5": {}, "exaone4": {}, "gemma2": {}, "glm": {}, "glm4": {}, "gpt_neox": {},
     "granite": {}, "helium": {}, "hrm_text": {}, "hunyuan_v1_dense": {}, "ministral3": {}, "nanochat": {}, "olmo": {}, "olmo3": {},
-    "persimmon": {}, "phi": {}, "starcoder2": {}, "vaultgemma": {}, "youtu": {}, "gptj": {"n_inner": 96, "rotary_dim": 8},
+    "persimmon": {}, "starcoder2": {}, "vaultgemma": {}, "youtu": {}, "gptj": {"n_inner": 96, "rotary_dim": 8},
     "lfm2": {"block_dim": 64, "conv_dim": 64, "block_ff_dim": 96, "layer_types": ["conv", "full_attention"]},
     "mamba2": {"num_heads": 16, "head_dim": 8, "state_size": 16, "n_groups": 2, "excluded": ("mixer.A",)},
     "deepseek_v3": {**LATENT, "topk_method": "noaux_tc", "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1},

@@ -204,6 +204,39 @@ def test_refits(kind, work, shm, captured):
         fresh.close()
 
 
+def test_a_bias_that_the_reload_does_not_count(tmp_path, shm):
+    """Two checkpoints that differ in how tokens are given to experts, and in nothing else."""
+    import make_models
+    import torch
+    from transformers import AutoModelForCausalLM, Glm4MoeConfig
+
+    more = {"n_routed_experts": 8, "moe_intermediate_size": 64, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
+    more["first_k_dense_replace"] = 1
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(Glm4MoeConfig(tie_word_embeddings=False, **make_models.COMMON, **more), dtype=torch.bfloat16)
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        for name, t in model.state_dict().items():
+            if name.endswith("e_score_correction_bias"):
+                t.normal_()
+            elif seed == 1:
+                t.normal_(0, 0.08) if t.ndim > 1 else t.normal_(1, 0.05)
+        model.save_pretrained(tmp_path / f"glm-{seed}")
+        make_models.tokenizer().save_pretrained(tmp_path / f"glm-{seed}")
+    out = tmp_path / "capture.json.gz"
+    command = [sys.executable, "-m", "drydock.capture.cli", "vllm", "--model", str(tmp_path / "glm-1"), "--out", str(out)]
+    subprocess.run([*command, "--cache", str(tmp_path)], check=True)
+    said = {}
+    for seed in (2, 1):
+        e = Engine(tmp_path / f"glm-{seed}")
+        said[seed] = e.logprobs()
+        if seed == 1:
+            e.init(shm)
+            assert e.take(arena(tmp_path, shm, "glm", 2, 2, out))["serving"] == "7.2"
+            assert said[1] != said[2] == e.logprobs()
+        e.close()
+
+
 def wrongs(good, shm):
     """Announcements and files with one thing wrong."""
     from safetensors import safe_open
