@@ -30,7 +30,7 @@ func TestRefitsAreMeasuredByStage(t *testing.T) {
 	if err := Refit(t.Context(), &out, RefitOptions{Nbytes: 1 << 20, Rounds: 2, Turns: 1, Dir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"of 2, ms", "local, no digests", "tcp, no digests", "receive_sync", "rollout_readiness", "end to end", "digests' share, tcp"} {
+	for _, want := range []string{"of 2, ms", "local, no digests", "tcp, no digests", "receive_sync", "rollout_readiness", "end to end", "processor time", "digests' share, tcp"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, &out)
 		}

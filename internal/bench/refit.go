@@ -42,6 +42,7 @@ type kind struct {
 	transport  string
 	unverified bool
 	records    []*tracing.Record
+	busy       []float64 // processor time of each, ms
 }
 
 func (k *kind) title() string {
@@ -82,7 +83,7 @@ func (k *kind) measure(ctx context.Context, o RefitOptions) (err error) {
 			return err
 		}
 		if v >= 2 {
-			k.records = append(k.records, rec)
+			k.records, k.busy = append(k.records, rec), append(k.busy, float64(b.busy)/1e6)
 		}
 	}
 	return nil
@@ -90,10 +91,10 @@ func (k *kind) measure(ctx context.Context, o RefitOptions) (err error) {
 
 func writeRefit(out io.Writer, kinds []*kind) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	line := func(name string, value func(*tracing.Record) float64) {
+	line := func(name string, values func(*kind) []float64) {
 		fmt.Fprint(w, "  ", name)
 		for _, k := range kinds {
-			fmt.Fprintf(w, "\t%s", spread(k.records, value))
+			fmt.Fprintf(w, "\t%s", spread(values(k)))
 		}
 		fmt.Fprintln(w)
 	}
@@ -103,38 +104,48 @@ func writeRefit(out io.Writer, kinds []*kind) error {
 	}
 	fmt.Fprintln(w)
 	for _, s := range tracing.Stages() {
-		line(s.String(), func(r *tracing.Record) float64 { return float64(r.Stages.Get(s).DurationMs) })
+		line(s.String(), func(k *kind) []float64 {
+			return k.each(func(r *tracing.Record) tracing.Millis { return r.Stages.Get(s).DurationMs })
+		})
 	}
-	line("end to end", endToEnd)
-	line("not explained by a stage", func(r *tracing.Record) float64 { return float64(r.UnattributedMs) })
+	line("end to end", (*kind).endToEnd)
+	line("not explained by a stage", func(k *kind) []float64 {
+		return k.each(func(r *tracing.Record) tracing.Millis { return r.UnattributedMs })
+	})
+	line("processor time, trainers included", func(k *kind) []float64 { return k.busy })
 	for i := 0; i+1 < len(kinds); i += 2 {
-		with, without := median(kinds[i].records, endToEnd), median(kinds[i+1].records, endToEnd)
-		fmt.Fprintf(w, "  digests' share, %s\t%.0f %%\n", kinds[i].transport, 100*(with-without)/with)
+		with, without := kinds[i], kinds[i+1]
+		fmt.Fprintf(w, "  digests' share, %s\t%.0f %% of the time, %.0f %% of the processors'\n", with.transport,
+			share(with.endToEnd(), without.endToEnd()), share(with.busy, without.busy))
 	}
 	return w.Flush()
 }
 
-func endToEnd(r *tracing.Record) float64 { return float64(r.E2EMs) }
+func (k *kind) endToEnd() []float64 {
+	return k.each(func(r *tracing.Record) tracing.Millis { return r.E2EMs })
+}
 
-// sorted lists a value of all records, least first.
-func sorted(records []*tracing.Record, value func(*tracing.Record) float64) []float64 {
-	all := make([]float64, len(records))
-	for i, r := range records {
-		all[i] = value(r)
+// each lists a value of all records.
+func (k *kind) each(value func(*tracing.Record) tracing.Millis) []float64 {
+	all := make([]float64, len(k.records))
+	for i, r := range k.records {
+		all[i] = float64(value(r))
 	}
-	slices.Sort(all)
 	return all
 }
 
-func median(records []*tracing.Record, value func(*tracing.Record) float64) float64 {
-	return sorted(records, value)[len(records)/2]
+// share is how much of the median with something is due to it, in percent.
+func share(with, without []float64) float64 {
+	return 100 * (median(with) - median(without)) / median(with)
 }
 
+func median(values []float64) float64 { return slices.Sorted(slices.Values(values))[len(values)/2] }
+
 // spread writes the median, the least and the most.
-func spread(records []*tracing.Record, value func(*tracing.Record) float64) string {
-	all := sorted(records, value)
-	if all[len(all)-1] == 0 {
+func spread(values []float64) string {
+	least, most := slices.Min(values), slices.Max(values)
+	if most == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.2f (%.2f to %.2f)", all[len(all)/2], all[0], all[len(all)-1])
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", median(values), least, most)
 }

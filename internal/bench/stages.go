@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"sync"
 	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/drydock-rl/drydock/internal/natsd"
 	"github.com/drydock-rl/drydock/internal/tiles"
@@ -70,8 +73,9 @@ func refitOnce(ctx context.Context, o Options, transport string) (best *tracing.
 // refitBench is a server, trainers and a receiver in this process.
 type refitBench struct {
 	transport  string
-	nbytes     int64 // of one trainer
-	unverified bool  // publish no digests
+	nbytes     int64         // of one trainer
+	unverified bool          // publish no digests
+	busy       time.Duration // processor time of the last refit, the trainers' serving included
 	publishers []*refit.Publisher
 	receiver   *refit.Receiver
 	control    *messages.Control
@@ -190,6 +194,15 @@ func (b *refitBench) addReceiver(root string) (err error) {
 	return err
 }
 
+// processorTime is what this process has used of all cores, by itself and in the kernel.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 // refit publishes one version and applies it, and returns its record.
 func (b *refitBench) refit(ctx context.Context, version uint64) (*tracing.Record, error) {
 	var wg sync.WaitGroup
@@ -210,6 +223,7 @@ func (b *refitBench) refit(ctx context.Context, version uint64) (*tracing.Record
 	}
 	key := b.publishers[0].Key(version)
 	ctx, cycle := tracing.Start(ctx, tracing.CycleOptions{Model: "bench", Run: key.Run, Version: version, Getenv: func(string) string { return "" }})
+	before := processorTime()
 	staged, err := b.receiver.Stage(ctx, key)
 	if err == nil {
 		err = b.receiver.Apply(ctx, staged)
@@ -218,5 +232,6 @@ func (b *refitBench) refit(ctx context.Context, version uint64) (*tracing.Record
 		cycle.Finish(tracing.OutcomeFailed, err)
 		return nil, err
 	}
+	b.busy = processorTime() - before
 	return cycle.Finish(tracing.OutcomeApplied, nil), nil
 }
