@@ -1,6 +1,10 @@
 package plan
 
 // assembler turns uses into instances of templates, and those into batches.
+//
+// A template is made once for each pair of how a source is cut and what is wanted of it: a class, the number of what
+// is kept of it, and the geometry of its uses. A model of 18,867 tensors has a few dozen such pairs, which is why
+// planning takes milliseconds. Nothing in a template depends on where shards and parameters lie.
 type assembler struct {
 	p *Plan
 	g *gatherer

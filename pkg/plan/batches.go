@@ -54,6 +54,12 @@ func (a *assembler) lightest(from []holder) uint32 {
 
 // batches cuts each rank's reads into batches, direct ones before staged ones, and orders them so that
 // every rank has work from the first to the last.
+//
+// A receiver that works through the list with a few batches in flight keeps every source's link busy if each
+// rank's batches are spread evenly over the list. So a batch comes at the share of its rank's bytes that is done
+// when it is half done: of a rank with three equal ones at 1/6, 1/2 and 5/6, of one with a single one at 1/2. Direct
+// reads come first because nothing remains to be done once they are here; what is scattered later can overlap with
+// what still flies.
 func (a *assembler) batches() {
 	p := a.p
 	end := make([]uint32, 2*len(a.load))
@@ -92,7 +98,8 @@ func (a *assembler) batches() {
 	}
 }
 
-// batch takes as many of the reads [at, stop) as a batch may hold: at least one.
+// batch takes as many of the reads [at, stop) as a batch may hold: at least one. A single read is never larger than
+// that, down to one element, since builder.slot has cut it.
 func (a *assembler) batch(rank, at, stop uint32) batchRange {
 	p := a.p
 	b := batchRange{from: at, to: at, rank: rank, Batch: Batch{Rank: p.t.ranks[rank].rank}}

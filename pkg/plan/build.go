@@ -23,7 +23,8 @@ func New(t *Table, dests []Dest, o Options) (*Plan, error) {
 	return p.make(a)
 }
 
-// make finishes a plan whose copies are gathered.
+// make finishes a plan whose copies are gathered: reads, batches, proof, sums, in this order. A refusal by the reads
+// (no shard holds something) comes before the proof is asked, which would only say that bytes are missing.
 func (p *Plan) make(a *assembler) (*Plan, error) {
 	a.instances()
 	if err := p.g.refused.err(); err != nil {

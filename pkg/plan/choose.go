@@ -65,7 +65,8 @@ func (b *builder) bridgeCost(p *pattern, k int) float64 {
 	return b.costs.PerSegment*float64(p.segments(k)) + b.costs.PerRun*runs + b.costs.PerByte*runs*float64(p.span(k))
 }
 
-// cheapestBridge returns the least cost of bringing a pattern here. One span is always a way.
+// cheapestBridge returns the least cost of bringing a pattern here, of all the ways that it can be bridged. One
+// span over everything is always a way.
 func (b *builder) cheapestBridge(p *pattern) float64 {
 	least := b.bridgeCost(p, 0)
 	for k := 1; k <= len(p.dims); k++ {
@@ -76,7 +77,8 @@ func (b *builder) cheapestBridge(p *pattern) float64 {
 	return least
 }
 
-// leastStaged bounds the cost of any read of a hit through staging from below.
+// leastStaged bounds the cost of any read of a hit through staging from below: one segment of one run, and every
+// byte moved twice. Most hits are cheaper straight into the arena than that, and need no comparison.
 func (b *builder) leastStaged(h *hit) float64 {
 	nbytes := float64(h.lat.nelems() * b.elsize())
 	return b.costs.PerSegment + b.costs.PerRun + (b.costs.PerByte+b.costs.PerStaged)*nbytes
@@ -112,7 +114,8 @@ func (s *slot) dense(hull *box, elsize int64) pattern {
 	return newPattern(mem, 0, elsize, dims)
 }
 
-// reachable reports whether every hit can be found in what the pattern brings.
+// reachable reports whether every hit can be found in what the pattern brings. A shard whose strides don't nest has
+// addresses that are no unique sum of its strides; such bridges are left out.
 func (g *group) reachable(p *pattern) bool {
 	var out [maxWalk]int64
 	for k := range g.hits {
@@ -123,8 +126,10 @@ func (g *group) reachable(p *pattern) bool {
 	return true
 }
 
+// elsize returns bytes per element of the source as served. All uses of a template have the same source.
 func (b *builder) elsize() int64 { return b.uses[0].from.Size() }
 
+// casts reports whether the hit's elements change their type on the way, which needs staging.
 func (b *builder) casts(h *hit) bool { return b.uses[h.use].from != b.uses[h.use].to }
 
 // scatterOf is the cost of moving a group's hits out of staging.

@@ -195,7 +195,7 @@ func (c *classicCounter) permutedBox(source uint32, k *Copy, stride []int64) (ne
 }
 
 // matchDims finds the source dimension that each dimension of the view moves along. Those of size 1 take
-// what is left, in order.
+// what is left, in order: that is how the reference pairs them, and it decides where its runs end.
 func matchDims(v *view.View, global []int64) ([]int, bool) {
 	out := make([]int, v.NDim)
 	taken := make([]bool, v.NDim)

@@ -35,8 +35,9 @@ func destReach(shape, stride []int64) (int64, error) {
 	return reach, nil
 }
 
-// distinct reports whether a strided region holds each place once. Regions whose strides nest are the
-// rule; others are spelled out if they are small, else refused.
+// distinct reports whether a strided region holds each place once. Regions whose strides nest, each at least as
+// long as what the smaller ones reach, are the rule, and hold each place once because their places are digits of a
+// mixed radix. Others (strides 2 and 3) may or may not: they are spelled out if they are small, else refused.
 func distinct(dims []pdim, reach int64) bool {
 	sortBy(dims, func(d pdim) int64 { return d.dst })
 	inner, nested := int64(1), true

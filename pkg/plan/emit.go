@@ -62,7 +62,9 @@ func (b *builder) emit(i uint32, g *group, needed int64) {
 	t.exactRuns += r.exactRuns
 }
 
-// emitSegs writes a pattern as segments, the dimensions beyond the innermost three spelled out.
+// emitSegs writes a pattern as segments, the dimensions beyond the innermost three spelled out: three are what a
+// segment has, and what rows of columns of heads need. The outermost ones are spelled out since they are mostly the
+// shortest.
 func (b *builder) emitSegs(p *pattern, u int32) {
 	outer := max(0, len(p.dims)-3)
 	inner := p.dims[outer:]

@@ -51,7 +51,8 @@ func (m *Merger) newBox(box, stride []int64, shape uint32) (id uint32, empty boo
 	return id, hollow(box), nil
 }
 
-// geometry takes a row of Merger.box apart.
+// geometry takes a row of Merger.box apart: shape, number of dimensions, lo and hi of each, and the strides unless
+// the box lies packed.
 func geometry(row []int64) (box, stride []int64) {
 	n := 2 + 2*row[1]
 	if int(n) < len(row) {

@@ -208,7 +208,8 @@ func byPattern(hits []hit) []group {
 	return out
 }
 
-// maxCells bounds the grid that overlapping hits are cut by.
+// maxCells bounds the grid that overlapping hits are cut by. Ranks of one host that need overlapping rows or columns
+// make some dozens; more mean that so many reads would cost more than the bytes between them.
 const maxCells = 256
 
 // cells cuts a group's hull at the boundaries of its hits; nothing when that makes too many cells.
@@ -250,6 +251,9 @@ func alike(a, b *hit) bool {
 
 // apart reports whether two hits certainly share no element: their hulls don't meet, or both step by the
 // same stride and stay in different parts of each step (rows of q, k and v interleaved in one tensor).
+//
+// It may say no where yes were right: then two hits are read together that need not be, or one by one by settle.
+// A wrong yes would make a byte cross twice and be counted twice, but no byte would be wrong.
 func apart(a, b *hit) bool {
 	if !a.hull.overlaps(&b.hull) {
 		return true

@@ -20,8 +20,8 @@ func (a *assembler) uncovered(c cutClass, i int, next []int32, use int) {
 	}
 }
 
-// holes returns the boxes of a class's source that a walk needs and neither a shard nor the base holds, in
-// published coordinates.
+// holes names what is missing, once somebody knows that something is: the boxes of a class's source that a walk needs
+// and neither a shard nor the base holds. They are boxes as published, not joint ones, since people know those.
 func (t *Table) holes(id uint32, exclude func(int) bool, kept []box, walks []walk) [][]int64 {
 	c := t.classes[id]
 	list := t.class(id)

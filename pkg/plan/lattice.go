@@ -2,6 +2,10 @@ package plan
 
 // lattice is a walk resolved to source coordinates: along each of its dimensions every coordinate moves by
 // a fixed step, and none of them ever carries into the next.
+//
+// That is what makes boxes easy to deal with. The coordinate of dimension d is at[d] plus steps times indices,
+// all of them non-negative, so its smallest and largest values are at the first and last index of everything
+// (bounds), and the part of the lattice inside a box is found one dimension at a time (cut).
 type lattice struct {
 	walk
 	at   [maxSourceDims]int64          // coordinates at index 0
@@ -32,6 +36,11 @@ func newResolver(shape []int64) *resolver {
 }
 
 // resolve returns lattices that together are the walk; false when there would be too many.
+//
+// A walk moves along the row-major source by flat strides. In the mixed radix of the shape such a stride is one step
+// for each coordinate, as long as adding it up never overflows a digit. So the digits are taken out from the
+// outermost on (level), and wherever the inner ones may overflow, the walk is cut into parts in which they don't
+// (carry). Views of rows, columns, heads and experts need no cut at all.
 func (r *resolver) resolve(w *walk) ([]lattice, bool) {
 	r.out = r.out[:0]
 	l := lattice{walk: *w}
@@ -41,6 +50,9 @@ func (r *resolver) resolve(w *walk) ([]lattice, bool) {
 
 // level takes dimension d's share out of what remains of the flat offset and strides, then goes on.
 // Where the share would carry into dimension d-1, the walk is cut first.
+//
+// reach is the largest remainder that any index leaves below dimension d. While it is smaller than one unit of d,
+// the quotients alone say the coordinate.
 func (r *resolver) level(l *lattice, rest int64, strides [maxWalk]int64, d int) bool {
 	s := r.stride[d]
 	reach, widest, most := rest%s, -1, int64(0)
@@ -73,6 +85,8 @@ func (r *resolver) level(l *lattice, rest int64, strides [maxWalk]int64, d int) 
 func (r *resolver) carry(l *lattice, rest int64, strides [maxWalk]int64, d, j int, other int64) bool {
 	s, step, n := r.stride[d], strides[j]%r.stride[d], l.size[j]
 	lead := rest % s
+	// The simplest case, a row-major tensor viewed flat: s/step indices make exactly one turn of the digits below
+	// d, and what the other dimensions add stays below one step, so that all of them overflow at the same index.
 	if s%step == 0 && lead%step+(other-lead) < step && l.n < maxWalk {
 		return r.periods(l, rest, strides, d, j, s/step, lead/step)
 	}
@@ -106,7 +120,9 @@ func (r *resolver) periods(l *lattice, rest int64, strides [maxWalk]int64, d, j 
 	return r.turns(l, rest, strides, d, j, from, period)
 }
 
-// turns makes the whole periods after from a dimension of their own, and goes on with them and with the tail.
+// turns makes the whole periods after from a dimension of their own, and goes on with them and with the tail. After
+// a period the digits below d are where they were, so every period looks like the first one, moved by a number of
+// whole units of d: that is the new dimension's stride.
 func (r *resolver) turns(l *lattice, rest int64, strides [maxWalk]int64, d, j int, from, period int64) bool {
 	n := l.size[j]
 	if whole := (n - from) / period; whole > 0 {
@@ -179,7 +195,8 @@ func (l *lattice) cutFrom(b *box, d int, out []lattice) []lattice {
 }
 
 // cutAlong cuts along the dimension that moves coordinate d the most: indices whose inner dimensions lie
-// wholly inside stay together, those that lie partly inside go on alone.
+// wholly inside stay together, those that lie partly inside go on alone. With nested steps at most one index at
+// either end lies partly inside, so a box cuts a lattice into a handful of parts.
 func (l *lattice) cutAlong(b *box, d int, out []lattice) []lattice {
 	j, reach := 0, int64(0)
 	for k := range l.n {

@@ -39,6 +39,10 @@ type Merger struct {
 
 // A class is a node of a tree of sharding patterns: what it adds to its parent is one shard. Sources
 // that are cut alike end in the same node.
+//
+// Ranks come one after the other, so a source's shards come in one order, and the path from the root is that list.
+// The step from node to node is a look-up of four small numbers, of which neighbouring sources mostly take the
+// same; the list itself is compared with nothing.
 type (
 	root struct {
 		shape uint32

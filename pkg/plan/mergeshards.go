@@ -102,7 +102,8 @@ func (m *Merger) follow(s step) uint32 {
 	return to
 }
 
-// span returns the bytes from a shard's first element to the end of its last.
+// span returns the bytes from a shard's first element to the end of its last; -1 if they overflow, which inRegion
+// refuses like any span that is too long.
 func (m *Merger) span(s step) int64 {
 	box, stride := geometry(m.boxes.row(s.box))
 	size := m.t.classes[s.class].dtype.Size()

@@ -18,7 +18,9 @@ type pdim struct {
 }
 
 // newPattern orders dimensions by source stride and joins those without gaps on both sides. The innermost
-// becomes the run if its elements touch on both sides.
+// becomes the run if its elements touch on both sides. The order of dimensions is free, since it is only the order
+// in which runs are read; by source stride it is the order of addresses, which is what a sender's memory likes and
+// what offsetOf needs.
 func newPattern(src, dst, elsize int64, dims []pdim) pattern {
 	p := pattern{src: src, dst: dst, run: elsize, dims: dims[:0]}
 	slices.SortStableFunc(dims, func(a, b pdim) int {
@@ -63,8 +65,8 @@ func (p *pattern) span(k int) int64 {
 	return n
 }
 
-// bridgeable reports whether the inside of the outermost k dimensions may be read as one span: spans that
-// overlap would cross twice.
+// bridgeable reports, of k outer dimensions, whether the inside may be read as one span: spans that overlap would
+// cross twice.
 func (p *pattern) bridgeable(k int) bool {
 	return k == 0 || p.dims[k-1].src >= p.span(k)
 }
@@ -81,11 +83,16 @@ func (p *pattern) bridged(k int) pattern {
 	return q
 }
 
+// nbytes returns the bytes of all runs: what crosses, and what is packed in staging.
 func (p *pattern) nbytes() int64 { return p.run * p.runs(len(p.dims)) }
 
 // offsetOf translates a strided region of the source into the packed bytes of a bridged pattern: the
 // offset of its first element, and a stride for each of dims. It fails when the region leaves the pattern
 // or its indices carry from one of the pattern's dimensions into another.
+//
+// The pattern's source strides are taken as digits, outermost first, as the resolver does with shapes: an address
+// inside is so many steps of each dimension, and the packed bytes are the same digits with other weights. Strides
+// of the region are split the same way, which is right as long as no digit overflows; that is what reach checks.
 func (p *pattern) offsetOf(src int64, dims []pdim, out []int64) (int64, bool) {
 	rest := src - p.src
 	if rest < 0 {

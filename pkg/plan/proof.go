@@ -84,7 +84,8 @@ func (j *judge) pick(which []int) []cover.Space {
 }
 
 // declared checks what copies and fills say they write: whole parameters exactly once, padded ones
-// nowhere twice.
+// nowhere twice. A selection is planned only out of a capture that is right as a whole: a hole would stay unseen until
+// somebody selects it.
 func (j *judge) declared(regions cover.Regions) {
 	full, padded := j.split()
 	whole := j.pick(full)
@@ -172,7 +173,8 @@ func (j *judge) fault(f *cover.Fault) *Fault {
 	return out
 }
 
-// boxAround returns the smallest box of the parameter that holds the bytes [lo, hi).
+// boxAround returns the smallest box of the parameter that holds the bytes [lo, hi). Once the first and the last
+// element differ in some coordinate, every coordinate after it may be anything.
 func (q *Param) boxAround(lo, hi int64) []int64 {
 	elsize := q.DType.Size()
 	first, last := lo/elsize, (hi-1)/elsize

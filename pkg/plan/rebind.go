@@ -80,7 +80,9 @@ func (a *assembler) remember(class cutClass, i int, next []int32, tmpl uint32) {
 	}
 }
 
-// sameClass reports whether two classes of two tables list the same boxes on the same ranks.
+// sameClass reports whether two classes of two tables list the same boxes on the same ranks. Classes are nodes of a
+// tree, so two lists are equal when their last shards are and what comes before them is; known remembers both
+// answers, since thousands of sources share their beginnings.
 func sameClass(a, b *Table, x, y uint32, known map[[2]uint32]bool) bool {
 	if x == 0 || y == 0 {
 		return x == y

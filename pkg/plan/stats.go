@@ -1,6 +1,7 @@
 package plan
 
-// sum fills the plan's statistics in.
+// sum fills the plan's statistics in. What belongs to sources is added up over instances, each of which has what its
+// template has; what belongs to the wire over batches, so that the sums are those of what is really read.
 func (p *Plan) sum() {
 	g := p.g
 	s := Stats{Batches: len(p.batches), Copies: len(g.uses)}

@@ -242,7 +242,8 @@ func (b *builder) slot(i uint32, part box, within []hit) {
 }
 
 // splitAt says how to cut a box in about n parts: along its first dimension that can be cut, on whole
-// published rows where those are fine enough, so that digests of tiles stay checkable.
+// published rows where those are fine enough, so that digests of tiles stay checkable. The parts are cut again if
+// they are still too large, since a read's bytes need not shrink with its box: gaps go with it.
 func (b *builder) splitAt(part *box, n int64) (dim int, step int64) {
 	for d := range part.n {
 		extent := part.hi[d] - part.lo[d]

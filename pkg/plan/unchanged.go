@@ -65,7 +65,8 @@ func (c *cutter) of(source int, shape []int64) (uint32, error) {
 	return id + 1, nil
 }
 
-// collect asks for the source's boxes. n counts those that hold anything; whole says that one is all.
+// collect asks for the source's boxes, and refuses one that does not lie in the shape: whoever made it means another
+// source, and what it says is unchanged may not be. n counts those that hold anything; whole says that one is all.
 func (c *cutter) collect(source int, shape []int64) (n int, whole bool, err error) {
 	c.flat = c.flat[:0]
 	seq := c.unchanged(source)
@@ -159,7 +160,8 @@ func (c *cellGrid) markFrom(b *box, d int, base int64) {
 }
 
 // boxes returns the cells with the value as few boxes: runs along the last dimension, then equal neighbours
-// along each dimension before it.
+// along each dimension before it. That is not the least number there can be, but tiles that changed at random rarely
+// leave much to join, and those that changed by layers, experts or rows join whole.
 func (c *cellGrid) boxes(same bool) []box {
 	list := c.runs(same)
 	for d := c.n - 2; d >= 0; d-- {

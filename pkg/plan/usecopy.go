@@ -42,7 +42,9 @@ func (g *gatherer) copy(dest, k int) {
 	g.uses = append(g.uses, placed{source, geom, int32(dest), int32(k), p.Offset + c.Offset*elsize})
 }
 
-// geometry numbers what a copy does, apart from where.
+// geometry numbers what a copy does, apart from where. Captures share the slices of equal op-chains, shapes and
+// strides, so a look-up by their identity finds most geometries without replaying anything; two that are equal
+// without being the same slices get the same number by their walks.
 func (g *gatherer) geometry(d *Dest, source uint32, c *Copy, p *Param) (uint32, error) {
 	from := g.t.dtypes[source]
 	key := geomKey{shape: g.t.shapeOf[source], from: from, to: p.DType, ndim: uint8(len(c.Shape)), nops: len(c.Ops), copies: d.Reorders}
@@ -139,7 +141,8 @@ func sameShape(v *view.View, c *Copy) error {
 	return nil
 }
 
-// mayCast refuses casts that lose something, unless the parameter is allow-listed, and all casts of integers.
+// mayCast refuses casts that lose something, unless the parameter is allow-listed, and all casts of integers. It is
+// asked for each copy, not for each geometry: leave is given by the parameter's name.
 func (g *gatherer) mayCast(from DType, p *Param) error {
 	if from == p.DType {
 		return nil

@@ -44,7 +44,9 @@ func (w *walk) push(size, src, dst int64) {
 	w.n++
 }
 
-// through follows a walk over a stage back to the tensor that the stage was made of.
+// through follows a walk over a stage back to the tensor that the stage was made of. Inside one part of the stage
+// the place before is a linear function of the coordinates, so a lattice of coordinates becomes one walk; a lattice
+// that goes over several parts is cut at their borders, which follow each other along one dimension.
 func (w *walk) through(st *view.Stage, out []walk) ([]walk, bool) {
 	if len(st.Shape) == 0 {
 		c := *w

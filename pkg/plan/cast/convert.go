@@ -54,7 +54,8 @@ func narrowBF16(dst, src []byte, n, dstStride, srcStride int64) {
 	}
 }
 
-// convert8 looks up what each of the 256 patterns becomes.
+// convert8 looks up what each of the 256 patterns becomes: the table costs as much as 256 elements do, and 8-bit
+// weights come in millions. Whether a value overflows is looked up too, so that Fails names the first that occurs.
 func convert8(dst, src []byte, n, dstStride, srcStride int64, from, to *Format, rule Overflow) error {
 	var table [256]uint64
 	var over [256]bool

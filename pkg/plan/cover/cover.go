@@ -220,7 +220,9 @@ func (c *checker) collect(regions Regions, flip bool) (stray int) {
 	return stray
 }
 
-// run notes the ends of a single run. One that goes on where the last one of its space ended makes that longer.
+// run notes the ends of a single run. One that goes on where the last one of its space ended makes that longer: most
+// parameters are written front to back, and a list that cancels itself need not be sorted. Runs are not joined
+// across the border of a space, so that a run too long in one is not taken for a run in the next.
 func (c *checker) run(space int, flip bool, lo, hi int64) {
 	ends, begins := &c.minus, &c.plus
 	if flip {
@@ -374,7 +376,7 @@ func (c *checker) unequal(yield func(corner uint64, sign int)) {
 	}
 }
 
-// blame marks the spaces that the bytes [lo, hi) lie in.
+// blame marks the spaces that the bytes [lo, hi) lie in: they are written too often, or not often enough.
 func (c *checker) blame(lo, hi uint64, seen []bool) {
 	for i, s := range c.spaces {
 		if uint64(s.Lo) < hi && lo < uint64(s.Hi) {

@@ -6,6 +6,10 @@ import (
 )
 
 // grid gives bytes of one space coordinates: the digits of the offset in a mixed radix.
+//
+// With coordinates a region whose strides are pitches is a box, however many runs it has, and 2^n corners say all of
+// it. The lists of corners of two sets of boxes are equal, after cancelling, exactly when their indicator
+// functions are: a function on a grid is the sum of its corners' prefix sums, and nothing else has the same sum.
 type grid struct {
 	pitch []int64  // bytes, descending, each a multiple of the next; the last is 1
 	radix []int64  // largest digit + 1 of each pitch
@@ -48,6 +52,7 @@ func (g *grid) fix(nbytes int64, base uint64) uint64 {
 	slices.Sort(g.pitch)
 	chain := []int64{1}
 	for _, p := range g.pitch { // from below: the fine pitches are the ones that spare most cutting
+		// A stride that the chain lacks costs one box for each index along it; one that it has costs nothing.
 		if last := chain[len(chain)-1]; p > last && p%last == 0 {
 			chain = append(chain, p)
 		}
@@ -123,7 +128,8 @@ func (g *grid) spell(base int64, dims []dim, k int, out *corners) {
 }
 
 // carry cuts dimension k, which overflows the digits of pitch i > 0: a head up to the overflow, whole
-// turns as indices of the pitch above, and a tail.
+// turns as indices of the pitch above, and a tail. A box must lie inside the digits, or its corners would be numbers
+// of other bytes.
 func (g *grid) carry(base int64, dims []dim, k, i int, digit int64, out *corners) {
 	n, stride, radix := dims[k].n, dims[k].stride, g.radix[i]
 	part := func(base, n int64, more ...dim) {

@@ -111,7 +111,9 @@ func TestFewRegionsOfManyRuns(t *testing.T) {
 	t.Parallel()
 	const n = 6e8
 	whole := []Space{{0, 10}, {10, 10 + n}}
-	judge := func(regions ...Region) Verdict { return Equal(whole, Whole(whole), each(append(regions, region(0, 10))), 8) }
+	judge := func(regions ...Region) Verdict {
+		return Equal(whole, Whole(whole), each(append(regions, region(0, 10))), 8)
+	}
 	odd, even := region(11, 1, n/2, 2), region(10, 1, n/2, 2)
 	if v := judge(odd, even); v.Wrong != nil || v.Stray >= 0 || v.Beyond >= 0 {
 		t.Errorf("odd and even bytes: %+v", v)

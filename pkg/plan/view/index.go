@@ -1,6 +1,10 @@
 package view
 
 // getitem is torch's indexing: integers, slices, one or more Ellipsis, None.
+//
+// Integers and slices take a dimension each, None takes none, and an Ellipsis stands for all that are left over. A
+// second one stands for nothing then, in torch as here. Dimensions are counted in the result as it grows: an integer
+// removes the one at hand, so the next index finds its dimension in the same place.
 func (s *state) getitem(args []Arg) *Error {
 	specified := 0
 	for i := range args {
@@ -124,7 +128,7 @@ func (s *state) sliceOp(args []Arg) *Error {
 	return s.sliceAt(dim, &Arg{Kind: ArgSlice, Start: a[1], Stop: a[2], Step: a[3], Has: HasStart | HasStop | HasStep})
 }
 
-// narrow is narrow(dim, start, length). Unlike a slice it refuses what leaves the dimension; its start may
+// narrow is narrow(dim, start, length), the operation that loaders use most. Unlike a slice it refuses what leaves the dimension; its start may
 // be negative, and may be the size itself when the length is 0.
 func (s *state) narrow(args []Arg) *Error {
 	a, err := ints(args, 3)

@@ -1,5 +1,6 @@
 package view
 
+// swap exchanges two dimensions, which may be the same.
 func (s *state) swap(a, b int) {
 	s.Shape[a], s.Shape[b] = s.Shape[b], s.Shape[a]
 	s.Stride[a], s.Stride[b] = s.Stride[b], s.Stride[a]
@@ -95,7 +96,8 @@ func (s *state) reorder(order []int) {
 	}
 }
 
-// movedim moves the named dimensions to the named places; the others keep their order.
+// movedim moves the named dimensions to the named places; the others keep their order and fill the places that are
+// left, from the first on.
 func (s *state) movedim(args []Arg) *Error {
 	if len(args) != 2 || args[0].Kind != args[1].Kind {
 		return raises("%d arguments, expected two dimensions, or two lists of them", len(args))

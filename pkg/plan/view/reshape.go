@@ -42,7 +42,8 @@ func (s *state) wanted(args []Arg) ([]int64, *Error) {
 	return infer(in, s.Nelems())
 }
 
-// infer replaces a single -1 by what is left. With no elements at all that could be any size: refused.
+// infer replaces a single -1 by what is left. With no elements at all that could be any size: refused. The product
+// is checked for overflow before it is compared, so that 2^40 × 2^40 is not taken for 0 × something.
 func infer(in []int64, nelems int64) ([]int64, *Error) {
 	if len(in) > MaxDims {
 		return nil, unsupported("%d dimensions, at most %d are supported", len(in), MaxDims)
@@ -84,6 +85,10 @@ func times(a, b int64) (int64, bool) {
 // regroup gives the view another shape with the same elements in the same order, if strides can say it.
 // Dimensions are taken from the last to the first; those that lie without a gap form a group, and each
 // group must be cut by the new sizes exactly.
+//
+// Inside a group an element's place is its number times one stride (base), so any sizes whose product is the
+// group's can be laid over it. Across a gap no stride can say "and then jump", so a new dimension must not reach
+// from one group into the next. This is the rule of torch's computeStride, on which view and reshape agree.
 func (s *state) regroup(shape []int64) bool {
 	nelems := s.Nelems()
 	if s.NDim == 0 || nelems == 0 {
@@ -211,7 +216,7 @@ func (s *state) unflatten(args []Arg) *Error {
 	return nil
 }
 
-// ravel is contiguous().view(-1): it copies even where reshape(-1) would not.
+// ravel is contiguous().view(-1): it copies even where reshape(-1) would not, as of every second element.
 func (s *state) ravel(args []Arg) *Error {
 	if err := s.contiguous(args); err != nil {
 		return err
@@ -294,7 +299,9 @@ func (s *state) unsqueezeAt(dim int64) *Error {
 	return nil
 }
 
-// expand is allowed where it shows no element twice: equal sizes, new dimensions of size 1, and none at all.
+// expand is allowed where it shows no element twice: equal sizes, new dimensions of size 1, and none at all. Wider
+// ones are views in torch, with stride 0; a plan would have to read an element once and write it often, which a
+// segment can't say, so they are refused like copies.
 func (s *state) expand(args []Arg) *Error {
 	if len(args) == 0 && !s.copies {
 		return raises("no sizes, not even an empty list")

@@ -10,7 +10,8 @@ func (s *state) along(dim int64) (int, *Error) {
 	return wrap(dim, s.NDim)
 }
 
-// chunk is chunk(n, dim): pieces of equal size rounded up, so there may be fewer than n.
+// chunk is chunk(n, dim): pieces of equal size rounded up, so there may be fewer than n. Seven rows in four chunks are
+// 2, 2, 2, 1; six are 2, 2, 2. FSDP cuts by the same rule, which is where empty shards come from.
 func (s *state) chunk(args []Arg) *Error {
 	a, err := ints(args, 1, 0)
 	if err != nil {
