@@ -123,7 +123,7 @@ var Policies = []Policy{
 		"the call that was not answered, and whether the old version was taken back, in the text", servesDoubt,
 	},
 	{
-		GroupRefused, "another rank of the same engine refused or failed",
+		GroupRefused, "another receiver of the same engine refused or failed, or goes by the same name",
 		"nothing: this rank is back on the old version", "", false, "receiver and its reason in the text; that receiver's status", servesOld,
 	},
 	{
