@@ -18,9 +18,6 @@ type Options struct {
 	Workers  int                                   // goroutines that copy; default GOMAXPROCS
 }
 
-// alignment of shards in the served region, in bytes: a cache line.
-const alignment = 64
-
 func (o *Options) validate() error {
 	if o.Parts == 0 {
 		o.Parts = 16 // tensor-parallel sizes up to 16 take whole blocks
@@ -69,17 +66,16 @@ func mulBounded(a, b int64) int64 {
 	return a * b
 }
 
-// shardOf is one shard of a plain layout.
+// shardOf is one shard of a packed layout.
 type shardOf struct {
 	source int
 	region uint32
 	offset int64   // bytes
 	box    []int64 // lo0,hi0,…
-	stride []int64 // elements; nil: packed
 	elsize int64
 }
 
-// shards lists the rows of a plain layout.
+// shards lists the rows of a packed layout.
 func shards(l *messages.Layout) []shardOf {
 	out := make([]shardOf, len(l.Source))
 	at := 0
@@ -87,9 +83,6 @@ func shards(l *messages.Layout) []shardOf {
 		n := l.NDim(int(src))
 		out[k] = shardOf{
 			source: int(src), region: l.Region[k], offset: l.Offset[k], box: l.Box[2*at : 2*(at+n)], elsize: l.DTypes[src].Size(),
-		}
-		if l.Stride != nil {
-			out[k].stride = l.Stride[at : at+n]
 		}
 		at += n
 	}

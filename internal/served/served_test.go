@@ -3,8 +3,8 @@ package served
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -23,40 +23,28 @@ type source struct {
 	boxes [][]int64
 }
 
-// plainLayout lays shards out one after another, over the given number of regions, and strided ones with gaps.
-func plainLayout(regions int, strided bool, sources ...source) *messages.Layout {
-	l := &messages.Layout{Regions: make([]int64, regions)}
+// plainLayout lays shards out one after another.
+func plainLayout(sources ...source) *messages.Layout {
+	l := &messages.Layout{Regions: make([]int64, 1)}
 	for i, s := range sources {
 		l.Names, l.DTypes = append(l.Names, s.name), append(l.DTypes, s.dtype)
 		l.Shapes = append(l.Shapes, s.shape...)
 		l.ShapeEnd = append(l.ShapeEnd, uint32(len(l.Shapes)))
 		for _, box := range s.boxes {
-			r := uint32(len(l.Source) % regions)
-			l.Source, l.Region, l.Offset = append(l.Source, uint32(i)), append(l.Region, r), append(l.Offset, l.Regions[r])
+			l.Source, l.Region, l.Offset = append(l.Source, uint32(i)), append(l.Region, 0), append(l.Offset, l.Regions[0])
 			l.Box = append(l.Box, box...)
-			step := int64(1)
-			stride := make([]int64, len(s.shape))
-			for d := range stride { // column-major, with a gap behind each column
-				stride[d] = step
-				step = step*max(1, box[2*d+1]-box[2*d]) + 3
+			nbytes := s.dtype.Size()
+			for d := range s.shape {
+				nbytes *= box[2*d+1] - box[2*d]
 			}
-			if !strided {
-				step = 1
-				for d := len(stride) - 1; d >= 0; d-- {
-					stride[d] = step
-					step *= box[2*d+1] - box[2*d]
-				}
-			} else {
-				l.Stride = append(l.Stride, stride...)
-			}
-			l.Regions[r] += (step*s.dtype.Size() + 63) &^ 63
+			l.Regions[0] += (nbytes + 63) &^ 63
 		}
 	}
 	return l
 }
 
 // elements lists every element of every shard, by source and coordinates: the definition of what a layout holds.
-func elements(t *testing.T, l *messages.Layout, regions [][]byte) map[string]string {
+func elements(t *testing.T, l *messages.Layout, mem []byte) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	for _, s := range shards(l) {
@@ -64,9 +52,12 @@ func elements(t *testing.T, l *messages.Layout, regions [][]byte) map[string]str
 		for d := 0; d < len(s.box); d += 2 {
 			at = append(at, s.box[d])
 		}
-		c := cutShard{shardOf: s, grid: make([]int64, len(at))}
 		stride := make([]int64, len(at))
-		c.plainStrides(stride)
+		step := s.elsize
+		for d := len(at) - 1; d >= 0; d-- {
+			stride[d] = step
+			step *= s.box[2*d+1] - s.box[2*d]
+		}
 		for s.nbytes() > 0 {
 			off := s.offset
 			for d := range at {
@@ -76,7 +67,7 @@ func elements(t *testing.T, l *messages.Layout, regions [][]byte) map[string]str
 			if _, twice := out[key]; twice {
 				t.Fatalf("element %s is in two shards", key)
 			}
-			out[key] = string(regions[s.region][off : off+s.elsize])
+			out[key] = string(mem[off : off+s.elsize])
 			d := len(at) - 1
 			for ; d >= 0; d-- {
 				if at[d]++; at[d] < s.box[2*d+1] {
@@ -92,13 +83,10 @@ func elements(t *testing.T, l *messages.Layout, regions [][]byte) map[string]str
 	return out
 }
 
-func memory(r *rand.Rand, l *messages.Layout) [][]byte {
-	out := make([][]byte, len(l.Regions))
-	for i, n := range l.Regions {
-		out[i] = make([]byte, n)
-		for k := range out[i] {
-			out[i][k] = byte(r.Uint32())
-		}
+func memory(r *rand.Rand, l *messages.Layout) []byte {
+	out := make([]byte, l.Regions[0])
+	for k := range out {
+		out[k] = byte(r.Uint32())
 	}
 	return out
 }
@@ -129,72 +117,38 @@ func mixed() []source {
 
 var small = Options{MinBytes: 1, Tiles: tiles.Options{MinBytes: 64, MaxBytes: 256}}
 
-func TestSnapshotsHoldTheSameElementsAndTheirDigests(t *testing.T) {
+func TestSnapshotsHoldTheSameElements(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name    string
-		regions int
-		strided bool
-		o       Options
-	}{
-		{"one region", 1, false, small},
-		{"three regions", 3, false, small},
-		{"strided", 2, true, small},
-		{"plain", 1, false, Options{Parts: 1}},
-		{"plain, strided", 1, true, Options{Parts: 1}},
-		{"defaults", 2, false, Options{}},
-		{"one worker, four parts", 1, false, Options{Parts: 4, MinBytes: 1, Workers: 1}},
+	for name, o := range map[string]Options{
+		"small": small, "plain": {Parts: 1}, "defaults": {}, "one worker, four parts": {Parts: 4, MinBytes: 1, Workers: 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			plain := plainLayout(c.regions, c.strided, mixed()...)
-			s, err := New(plain, c.o)
+			plain := plainLayout(mixed()...)
+			s, err := New(plain, o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			src := memory(rand.New(rand.NewPCG(1, 2)), plain)
-			dst := make([]byte, s.Nbytes())
-			got, err := s.Fill(dst, src...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			checkServed(t, s, plain, src, dst, got)
-			if !s.inPlace {
-				return
-			}
-			mem := append(bytes.Clone(src[0]), make([]byte, max(0, s.Nbytes()-int64(len(src[0]))))...)
+			mem := append(bytes.Clone(src), make([]byte, max(0, s.Nbytes()-int64(len(src))))...)
 			if err := s.Repack(mem); err != nil {
 				t.Fatal(err)
 			}
-			if got, err = s.Digest(mem); err != nil {
-				t.Fatal(err)
+			want, have := elements(t, plain, src), elements(t, s.Layout(), mem)
+			if !maps.Equal(want, have) {
+				t.Fatalf("%d elements served, %d held, or they differ", len(have), len(want))
 			}
-			checkServed(t, s, plain, src, mem, got)
+			if sums, err := tableOf(s.Layout()).DigestAll(mem); err != nil || len(sums) == 0 {
+				t.Fatalf("%d digests of served memory, %v", len(sums), err)
+			}
 		})
-	}
-}
-
-func checkServed(t *testing.T, s *Snapshot, plain *messages.Layout, src [][]byte, dst []byte, got *messages.Tiles) {
-	t.Helper()
-	want, have := elements(t, plain, src), elements(t, s.Layout(), [][]byte{dst})
-	for k, v := range want {
-		if have[k] != v {
-			t.Fatalf("element %s: served as %x, held as %x", k, have[k], v)
-		}
-	}
-	if len(have) != len(want) {
-		t.Fatalf("%d elements served, %d held", len(have), len(want))
-	}
-	sums, err := tableOf(s.Layout()).DigestAll(dst)
-	if err != nil || !slices.Equal(sums, got.Digests) {
-		t.Fatalf("%d digests made while copying, %d afterwards, %v: they differ", len(got.Digests), len(sums), err)
 	}
 }
 
 // TestBlocksAreWholeTiles: where a source is cut, a tile is one run of served bytes.
 func TestBlocksAreWholeTiles(t *testing.T) {
 	t.Parallel()
-	l := plainLayout(1, false, source{"w", messages.BF16, []int64{2048, 768}, [][]int64{{0, 128, 0, 768}}})
+	l := plainLayout(source{"w", messages.BF16, []int64{2048, 768}, [][]int64{{0, 128, 0, 768}}})
 	s, err := New(l, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +186,7 @@ func TestWidth(t *testing.T) {
 		{[]int64{5, 0}, Options{}, 1},
 		{[]int64{2048, 768}, Options{Columns: func(string, []int64) bool { return false }}, 768},
 	} {
-		l := plainLayout(1, false, source{"w", messages.BF16, c.shape, nil})
+		l := plainLayout(source{"w", messages.BF16, c.shape, nil})
 		if err := c.o.validate(); err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +198,7 @@ func TestWidth(t *testing.T) {
 
 func TestSnapshotsRefuse(t *testing.T) {
 	t.Parallel()
-	l := plainLayout(2, false, mixed()...)
+	l := plainLayout(mixed()...)
 	for _, o := range []Options{{Parts: -1}, {Parts: 65}, {MinBytes: -1}, {Workers: -1}} {
 		if _, err := New(l, o); err == nil {
 			t.Errorf("%+v was taken", o)
@@ -254,27 +208,24 @@ func TestSnapshotsRefuse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src := memory(rand.New(rand.NewPCG(1, 2)), l)
-	for what, err := range map[string]error{
-		"one region of two": second(s.Fill(make([]byte, s.Nbytes()), src[0])),
-		"a short region":    second(s.Fill(make([]byte, s.Nbytes()), src[0], src[1][1:])),
-		"a short slot":      second(s.Fill(make([]byte, s.Nbytes()-1), src...)),
-		"two in place":      s.Repack(make([]byte, s.Nbytes())),
-		"a digest of less":  second(s.Digest(make([]byte, s.Nbytes()-1))),
-	} {
-		if err == nil {
-			t.Errorf("%s was taken", what)
+	if err := s.Repack(make([]byte, s.Nbytes()-1)); err == nil {
+		t.Error("less memory than the layout needs was taken")
+	}
+	two, strided := *l, *l
+	two.Regions = []int64{1, 1}
+	strided.Stride = make([]int64, len(l.Box)/2)
+	for what, l := range map[string]*messages.Layout{"two regions": &two, "strides": &strided} {
+		if _, err := New(l, small); err == nil {
+			t.Errorf("%s were taken", what)
 		}
 	}
 }
-
-func second(_ *messages.Tiles, err error) error { return err }
 
 func TestModes(t *testing.T) {
 	t.Parallel()
 	receiver := func(ranks ...int) messages.Status { return messages.Status{Role: messages.RoleReceiver, Ranks: ranks} }
 	publisher := messages.Status{Role: messages.RolePublisher, Ranks: []int{63}}
-	l := plainLayout(1, false,
+	l := plainLayout(
 		source{"model.layers.0.mlp.down_proj.weight", messages.BF16, []int64{512, 256}, [][]int64{{0, 512, 0, 256}}},
 		source{"model.layers.0.mlp.up_proj.weight", messages.BF16, []int64{256, 512}, [][]int64{{0, 256, 0, 512}}})
 	for _, c := range []struct {
@@ -306,15 +257,22 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// BenchmarkSnapshot compares a plain copy with the copies that also repack and digest.
-func BenchmarkSnapshot(b *testing.B) {
+// BenchmarkRepack is beside a plain copy of the same bytes on one core.
+func BenchmarkRepack(b *testing.B) {
 	var boxes [][]int64
 	for range 40 {
 		boxes = append(boxes, []int64{0, 2048, 0, 768})
 	}
-	l := plainLayout(1, false, source{"w", messages.BF16, []int64{2048, 768}, boxes})
+	l := plainLayout(source{"w", messages.BF16, []int64{2048, 768}, boxes})
 	src, dst := make([]byte, l.Regions[0]), make([]byte, l.Regions[0])
-	run := func(name string, f func() error) {
+	s, err := New(l, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, f := range map[string]func() error{
+		"copy":   func() error { copy(dst, src); return nil },
+		"repack": func() error { return s.Repack(src) },
+	} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(src)))
 			for b.Loop() {
@@ -323,15 +281,5 @@ func BenchmarkSnapshot(b *testing.B) {
 				}
 			}
 		})
-	}
-	run("copy on one core", func() error { copy(dst, src); return nil })
-	for name, o := range map[string]Options{"plain": {Parts: 1}, "blocks": {}} {
-		s, err := New(l, o)
-		if err != nil {
-			b.Fatal(err)
-		}
-		run(name+", copied and digested", func() error { return second(s.Fill(dst, src)) })
-		run(name+", repacked in place", func() error { return s.Repack(src) })
-		run(name+", digested", func() error { return second(s.Digest(dst)) })
 	}
 }
