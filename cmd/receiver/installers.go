@@ -98,6 +98,9 @@ func (c *config) awaitCapture(ctx context.Context, p *wiring.Process, engine cap
 	if err != nil {
 		return nil, cli.WithCode(cli.ExitUnavailable, err)
 	}
+	const what = "the engine to tell what it needs"
+	p.Waits(what)
+	defer p.Waits("")
 	waiting, stop := context.WithCancel(ctx)
 	var kept sync.WaitGroup
 	defer kept.Wait()
@@ -105,7 +108,7 @@ func (c *config) awaitCapture(ctx context.Context, p *wiring.Process, engine cap
 	kept.Go(func() {
 		refit.KeepStatus(waiting, p.Control, messages.Status{
 			Role: messages.RoleReceiver, Name: c.Name, Host: rdma.HostName(host), Ranks: c.Ranks,
-			StageState: "waiting for the engine to tell what it needs",
+			StageState: "waiting for " + what,
 		}, p.Log)
 	})
 	p.Log.Info("asking the engine for the capture of its model", "engine", c.EngineURL)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -34,8 +35,21 @@ type Process struct {
 	Details   trace.TracerProvider // for spans below the process's own
 	Metrics   *tracing.Metrics
 	Control   *messages.Control
+	Admin     string // URL of the admin server, "" where none runs
 
-	undo []func() error
+	waits atomic.Pointer[string]
+	undo  []func() error
+}
+
+// Waits says what the process waits for before it can do its work, "" for nothing: /readyz tells so until then.
+func (p *Process) Waits(what string) { p.waits.Store(&what) }
+
+// atWork is the readiness check of what Waits says.
+func (p *Process) atWork(context.Context) error {
+	if what := p.waits.Load(); what != nil && *what != "" {
+		return fmt.Errorf("waiting for %s", *what)
+	}
+	return nil
 }
 
 // Start opens telemetry, the message server, the model's control plane and the admin server. Of many equal participants
@@ -92,12 +106,13 @@ func (p *Process) admin(b *Base, nc *nats.Conn) error {
 				return fmt.Errorf("the connection to NATS is %s", s)
 			}
 			return nil
-		}},
+		}, "work": p.atWork},
 	})
 	if err != nil {
 		return cli.WithCode(cli.ExitCapacity, err)
 	}
-	p.Log.Info("admin server", "url", server.URL())
+	p.Admin = server.URL()
+	p.Log.Info("admin server", "url", p.Admin)
 	p.Later(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), adminGrace)
 		defer cancel()

@@ -7,8 +7,10 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"io"
 	"log/slog"
 	"math/big"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -155,6 +157,32 @@ func TestCloseUndoesTheLastFirst(t *testing.T) {
 	}
 	if err := p.Close(); err != nil || len(order) != 3 || order[0] != 2 || order[2] != 0 {
 		t.Errorf("closed in the order %v, error %v", order, err)
+	}
+}
+
+// TestAProcessIsReadyWhenItWaitsForNothing asks /readyz while a process waits for something, and afterwards.
+func TestAProcessIsReadyWhenItWaitsForNothing(t *testing.T) {
+	p, err := process(t, Base{Model: "m", Admin: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	for _, c := range []struct {
+		waits string
+		ready bool
+	}{{"", true}, {"its engine", false}, {"", true}} {
+		p.Waits(c.waits)
+		answer, err := client.Get(p.Admin + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		if err := errors.Join(err, answer.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if (answer.StatusCode == http.StatusOK) != c.ready || !c.ready && !strings.Contains(string(body), "waiting for its engine") {
+			t.Errorf("waiting for %q: %s, %s", c.waits, answer.Status, body)
+		}
 	}
 }
 
