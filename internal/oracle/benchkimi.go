@@ -106,6 +106,7 @@ func kimiTable(layers, world int, names []string) (*plan.Table, error) {
 	return m.Table(), nil
 }
 
+// benchKimi plans a model of Kimi-K2's size out of the table of ../shared/bench: merge, plan, and what both hold.
 func benchKimi(out io.Writer) error {
 	fmt.Fprintf(out, "\nKimi-K2 size: %d sources on %d FSDP ranks, tensor parallel 16, rank %d, one goroutine\n",
 		kimiLayers*kimiExperts*3, kimiWorld, kimiRank)

@@ -60,6 +60,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// benchPlan prints both benchmarks of ../shared/bench beside the peer's measured figures. The capture may be named;
+// by default it is the one of ../shared.
 func benchPlan(args []string, out io.Writer) error {
 	name := defaultBench
 	if len(args) > 0 {
@@ -85,6 +87,8 @@ var peer = map[string]string{
 	"encode one rank's layout": "0.55–0.65 s, 4.68 MB", "merge": "1.9–3.1 s (with build)", "plan, one rank, strided": "58.8 s (48.3 s keeping exact segments)",
 }
 
+// benchQwen goes through a receiver's whole path for Qwen3-30B-A3B: decode the tables, merge them, plan, prove,
+// rebind to the next version.
 func benchQwen(raw []byte, out io.Writer) error {
 	c, err := plan.DecodeCapture(raw)
 	if err != nil {
@@ -204,6 +208,7 @@ func onWire(l *plan.Layout) *messages.Layout {
 	return m
 }
 
+// offWire takes a layout over as pkg/refit does, column by column.
 func offWire(m *messages.Layout) *plan.Layout {
 	l := &plan.Layout{
 		Rank: m.Rank, Regions: m.Regions, Names: m.Names, ShapeEnd: m.ShapeEnd, Shapes: m.Shapes,
@@ -227,6 +232,7 @@ func padUnwritten(d *plan.Dest) {
 	}
 }
 
+// print writes one row: time of the processor and of the wall, bytes and allocations, and what the plan reads.
 func (m measured) print(w io.Writer, p *plan.Plan) {
 	fmt.Fprintf(w, "%s\t%.1f ms\t%.1f ms\t%d\t%.1f", m.what, float64(m.took.Microseconds())/1000, float64(m.cpu.Microseconds())/1000, m.allocs, float64(m.nbytes)/1e6)
 	if p != nil {

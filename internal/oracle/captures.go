@@ -38,6 +38,8 @@ type cutting struct {
 	cut  func(shape []int64) map[int][]int64
 }
 
+// cuttings are what captures say nothing about: how the trainers hold the checkpoint. The digests must come out
+// the same however that is. Cases take turns, so that each file is judged under every one of them.
 var cuttings = []cutting{
 	{"whole", func(shape []int64) map[int][]int64 { return map[int][]int64{0: fullBox(shape)} }},
 	{"rows over 3", func(shape []int64) map[int][]int64 { return chunks(shape, 0, 3, 0) }},
@@ -51,6 +53,7 @@ var cuttings = []cutting{
 	}},
 }
 
+// fullBox is the box of a whole tensor, lo0,hi0,lo1,hi1,….
 func fullBox(shape []int64) []int64 {
 	box := make([]int64, 0, 2*len(shape))
 	for _, n := range shape {
@@ -75,6 +78,7 @@ func chunks(shape []int64, dim, n, first int) map[int][]int64 {
 	return out
 }
 
+// judgeCapture makes the capture's checkpoint by its formula, and performs every case's plan on it.
 func judgeCapture(name string, raw []byte, out io.Writer) (bool, error) {
 	c, err := plan.DecodeCapture(raw)
 	if err != nil {

@@ -13,8 +13,10 @@ import (
 	"github.com/drydock-rl/drydock/pkg/plan/plantest"
 )
 
+// castSchema names the files of what torch's casts make of all or of chosen patterns.
 const castSchema = "refit.golden.cast.v1"
 
+// castFile is such a file, as far as it is judged.
 type castFile struct {
 	CanonicalNaN map[string]uint64     `json:"canonical_nan"`
 	Sources      map[string]castSource `json:"sources"`
@@ -22,28 +24,37 @@ type castFile struct {
 	Refused      [][2]string           `json:"refused"`
 }
 
+// castSource is the list of patterns of one type that is cast to every other.
 type castSource struct {
-	Patterns string `json:"patterns"`
-	Count    int64  `json:"count"`
-	Data     string `json:"data"`
+	Patterns string `json:"patterns"` // all8, all16: pattern i at place i; explicit: Data
+	Count    int64  `json:"count"`    // elements
+	Data     string `json:"data"`     // base64 of little-endian elements
 }
 
+// castPair is what torch made of one list in one other type.
 type castPair struct {
 	Src           string      `json:"src"`
 	Dst           string      `json:"dst"`
-	SHA256        string      `json:"sha256"`
-	NonSaturating string      `json:"sha256_nonsaturating"`
-	Data          string      `json:"data"`
-	Samples       [][2]uint64 `json:"samples"`
-	Lossless      bool        `json:"lossless"`
+	SHA256        string      `json:"sha256"`               // of all results, each NaN as the canonical one; float8_e4m3fn saturates
+	NonSaturating string      `json:"sha256_nonsaturating"` // the same where it does not, as torch up to 2.12
+	Data          string      `json:"data"`                 // base64 of the results; "": only samples are there
+	Samples       [][2]uint64 `json:"samples"`              // pattern and result
+	Lossless      bool        `json:"lossless"`             // every value of the list comes back
 }
 
 // bytes returns the source's patterns, little-endian.
 func (s *castSource) bytes(dt plan.DType) ([]byte, error) {
 	switch s.Patterns {
 	case "explicit":
-		return base64.StdEncoding.DecodeString(s.Data)
+		b, err := base64.StdEncoding.DecodeString(s.Data)
+		if err == nil && int64(len(b)) != s.Count*dt.Size() {
+			err = fmt.Errorf("%d bytes of %d %s patterns", len(b), s.Count, dt)
+		}
+		return b, err
 	case "all8", "all16":
+		if s.Count < 0 || s.Count > 1<<16 {
+			return nil, fmt.Errorf("%d patterns of at most 16 bits", s.Count)
+		}
 		n := int(dt.Size())
 		out := make([]byte, 0, s.Count*int64(n))
 		for i := range s.Count {
@@ -56,6 +67,7 @@ func (s *castSource) bytes(dt plan.DType) ([]byte, error) {
 	return nil, fmt.Errorf("patterns %q", s.Patterns)
 }
 
+// judgeCasts casts by way of a plan, staging and scatter, as a refit does: not by the cast alone.
 func judgeCasts(name string, raw []byte, out io.Writer) (bool, error) {
 	var f castFile
 	if err := decode(raw, castSchema, &f); err != nil {
@@ -133,6 +145,7 @@ func (f *castFile) judgePair(k *castPair, t *tally) error {
 	return nil
 }
 
+// cast performs a plan that casts n elements of src.
 func (f *castFile) cast(src []byte, from, to plan.DType, n int64, rule plan.Overflow) ([]byte, error) {
 	w, p, err := planCast(from, to, n, plan.Options{AllowNarrowing: []string{"*"}, Overflow: rule})
 	if err != nil {

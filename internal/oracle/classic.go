@@ -17,6 +17,7 @@ type classicTally struct {
 // limits are the settings that the file has the reference's answers for.
 var limits = map[string]int{"exact": 1 << 30, "limit4": 4}
 
+// judge counts the case as the reference does, under both of its limits. Cases without its answer say nothing.
 func (t *classicTally) judge(c *goldenCase) error {
 	if c.Peer == nil {
 		return nil
@@ -83,6 +84,7 @@ func (p *goldenPeer) differs(c *plan.ClassicCounts, sessions map[string]int) str
 	return ""
 }
 
+// print writes how many of the reference's answers came out the same, and whether all did.
 func (t *classicTally) print(out io.Writer, name string) bool {
 	if t.equal+t.unequal == 0 {
 		return true

@@ -15,40 +15,42 @@ import (
 // goldenSchema names the files of torch's answers to op-chains.
 const goldenSchema = "refit.golden.plan.v1"
 
+// goldenFile is such a file. Fields that only describe a case are left out.
 type goldenFile struct {
-	Torch string       `json:"torch"`
-	Fill  byte         `json:"fill"`
+	Fill  byte         `json:"fill"` // what every destination byte is before
 	Cases []goldenCase `json:"cases"`
 }
 
+// goldenCase is what trainers hold and what a destination wants of it, with torch's answer.
 type goldenCase struct {
 	ID      json.RawMessage        `json:"id"` // a number or a name
-	Level   string                 `json:"level"`
-	Expect  string                 `json:"expect"`
 	Sources []goldenSource         `json:"sources"`
 	Copies  []goldenCopy           `json:"copies"`
 	Params  map[string]goldenParam `json:"params"`
-	Peer    map[string]goldenPeer  `json:"peer"`
+	Peer    map[string]goldenPeer  `json:"peer"` // by setting: see limits
 
 	ranks map[string]int // by session
 }
 
+// goldenSource is one tensor. Its bytes are made by a formula, from its place in the case.
 type goldenSource struct {
 	Name     string        `json:"name"`
 	Shape    []int64       `json:"global_shape"`
 	DType    string        `json:"dtype"`
-	FillRule string        `json:"fill_rule"`
+	FillRule string        `json:"fill_rule"` // finite: infinities and NaNs lose a bit
 	Shards   []goldenShard `json:"shards"`
 }
 
+// goldenShard is a box that one session holds at an address.
 type goldenShard struct {
 	Session string      `json:"session"`
-	Offset  []int64     `json:"offset"`
+	Offset  []int64     `json:"offset"` // elements of the global shape, like Shape
 	Shape   []int64     `json:"shape"`
-	Stride  []int64     `json:"stride"`
-	Addr    json.Number `json:"addr"`
+	Stride  []int64     `json:"stride"` // elements; null: row-major
+	Addr    json.Number `json:"addr"`   // of the first element, up to 2^64
 }
 
+// goldenCopy is one copy; offsets, sizes and strides are in elements of the destination's type.
 type goldenCopy struct {
 	Src       string          `json:"src"`
 	Ops       json.RawMessage `json:"ops"`
@@ -58,21 +60,22 @@ type goldenCopy struct {
 	Stride    []int64         `json:"dest_stride"`
 	DType     string          `json:"dest_dtype"`
 	PureView  bool            `json:"pure_view"`
-	Expect    string          `json:"expect"`
-	Why       string          `json:"why"`
-	RefusedAt *int            `json:"refused_at"`
-	Cast      string          `json:"cast"`
+	Expect    string          `json:"expect"`     // view, refused, view_or_refused; "": view where PureView
+	Why       string          `json:"why"`        // of refused
+	RefusedAt *int            `json:"refused_at"` // the operation at fault; null: it is about something else
+	Cast      string          `json:"cast"`       // widening, narrowing; "": none
 }
 
+// goldenParam is what a parameter must hold afterwards.
 type goldenParam struct {
 	Numel        int64  `json:"numel"`
 	DType        string `json:"dtype"`
 	SHA256       string `json:"sha256"`
-	Needed       int64  `json:"needed_bytes"`
-	Covered      int64  `json:"covered_bytes"`
-	Unwritten    int64  `json:"unwritten"`
-	WrittenTwice int64  `json:"written_twice"`
-	MustFill     bool   `json:"must_fill"`
+	Needed       int64  `json:"needed_bytes"`  // of sources, that the copies read
+	Covered      int64  `json:"covered_bytes"` // of those, that some shard holds
+	Unwritten    int64  `json:"unwritten"`     // elements
+	WrittenTwice int64  `json:"written_twice"` // elements
+	MustFill     bool   `json:"must_fill"`     // unwritten elements are a hole, not padding
 }
 
 // goldenPeer is what the reference planner said of the case.
@@ -139,6 +142,7 @@ func (c *goldenCase) rank(session string) int {
 // world lays the case's shards out, one region each. A region ends at the end of the address space.
 func (c *goldenCase) world() (*plantest.World, error) {
 	w := &plantest.World{}
+	nbytes := 0.0
 	for i := range c.Sources {
 		s := &c.Sources[i]
 		dt, err := plan.ParseDType(s.DType)
@@ -146,6 +150,7 @@ func (c *goldenCase) world() (*plantest.World, error) {
 			return nil, err
 		}
 		w.AddSource(0, s.Name, dt, s.Shape)
+		nbytes += size(s.Shape, dt)
 		for _, sh := range s.Shards {
 			rank := c.rank(sh.Session)
 			addr, err := parseAddr(sh.Addr)
@@ -156,6 +161,9 @@ func (c *goldenCase) world() (*plantest.World, error) {
 			if left := -addr; addr != 0 && left < math.MaxInt64 { // bytes up to 2^64
 				room = int64(left)
 			}
+			if len(sh.Shape) != len(sh.Offset) || sh.Stride != nil && len(sh.Stride) != len(sh.Shape) {
+				return nil, fmt.Errorf("source %q: a shard at %v of %v with strides %v", s.Name, sh.Offset, sh.Shape, sh.Stride)
+			}
 			box := make([]int64, 0, 2*len(sh.Offset))
 			for d := range sh.Offset {
 				box = append(box, sh.Offset[d], sh.Offset[d]+sh.Shape[d])
@@ -163,9 +171,16 @@ func (c *goldenCase) world() (*plantest.World, error) {
 			w.AddShard(rank, s.Name, dt, s.Shape, box, sh.Stride, room)
 		}
 	}
+	for _, q := range c.Params {
+		nbytes += 8 * float64(q.Numel)
+	}
+	if nbytes > maxPerformed {
+		return nil, fmt.Errorf("sources and parameters of %.0f bytes: this program performs at most %d", nbytes, int64(maxPerformed))
+	}
 	return w, nil
 }
 
+// parseAddr reads an address, which may use all 64 bits.
 func parseAddr(n json.Number) (uint64, error) {
 	var a uint64
 	if _, err := fmt.Sscan(n.String(), &a); err != nil {

@@ -20,12 +20,14 @@ type tally struct {
 	lines                            []string // what is wrong, the first few
 }
 
+// note keeps the first twenty complaints: a planner that is wrong is wrong thousands of times.
 func (t *tally) note(format string, args ...any) {
 	if len(t.lines) < 20 {
 		t.lines = append(t.lines, fmt.Sprintf(format, args...))
 	}
 }
 
+// print writes the verdict, and reports whether it is a good one.
 func (t *tally) print(out io.Writer, name, unit string) bool {
 	fmt.Fprintf(out, "%s: %d %s: %d right, %d refused as expected, %d refused needlessly, %d wrong\n",
 		name, t.right+t.expected+t.needless+t.wrong, unit, t.right, t.expected, t.needless, t.wrong)
@@ -35,6 +37,7 @@ func (t *tally) print(out io.Writer, name, unit string) bool {
 	return t.needless == 0 && t.wrong == 0
 }
 
+// judgePlan judges every case of a golden file, and the classic counts where the file has the reference's.
 func judgePlan(name string, raw []byte, out io.Writer) (bool, error) {
 	var f goldenFile
 	if err := decode(raw, goldenSchema, &f); err != nil {
@@ -75,6 +78,8 @@ type caseJudge struct {
 	faultOf []error          // per copy
 }
 
+// judge goes through a case in the order in which things can be refused: tables, copies, casts without leave, and
+// then performs what is left.
 func (j *caseJudge) judge() error {
 	j.place = map[string]int{}
 	for i := range j.c.Sources {
@@ -129,6 +134,7 @@ func (j *caseJudge) merge() error {
 	}
 }
 
+// load writes the sources' bytes into the shards of the ranks.
 func (j *caseJudge) load() {
 	j.w.Load(j.table, func(source int) []byte {
 		t := j.place[j.table.Name(source)]
@@ -174,6 +180,8 @@ func (j *caseJudge) remaining() (plan.Dest, []int) {
 	return d, which
 }
 
+// drop notes what a refusal names, as gone: single copies, and for holes and overlaps all copies of the parameter.
+// It reports whether there was anything that was not gone yet.
 func (j *caseJudge) drop(r *plan.Refused, which []int) bool {
 	dropped := false
 	for _, f := range r.Faults {
@@ -379,6 +387,7 @@ func (j *caseJudge) wireOnce(p *plan.Plan, d plan.Dest) {
 	}
 }
 
+// arena performs a plan in a destination whose bytes all are the file's fill before.
 func (j *caseJudge) arena(p *plan.Plan, d plan.Dest) ([]byte, error) {
 	n := int64(0)
 	for i := range d.Params {

@@ -118,6 +118,8 @@ func TestVerdictsOfPlans(t *testing.T) {
 			false, "1 refused needlessly", // it is marked as a view
 		},
 		{"an operation that is no list", "1048576", strings.Replace(goodCopy, `"ops":[]`, `"ops":[7]`, 1), right, false, "case \"mine\""},
+		{"more elements than a memory has", "1048576", goodCopy, strings.Replace(right, `"numel":4`, `"numel":1099511627776`, 1), false, "at most"},
+		{"a shard that contradicts itself", "1048576,\"stride\":[1,1]", goodCopy, right, false, "with strides [1 1]"},
 		{"a hole that must not be", "1048576", strings.Replace(goodCopy, `"ops":[],"param":"p","dest_offset":0,"dest_shape":[4]`, `"ops":[["narrow",[0,0,3]]],"param":"p","dest_offset":0,"dest_shape":[3]`, 1), strings.Replace(right, `"unwritten":0`, `"unwritten":1`, 1), true, "1 refused as expected"},
 	} {
 		var out bytes.Buffer
@@ -143,6 +145,30 @@ func TestFilesThatAskForTooMuch(t *testing.T) {
 	for _, n := range [][3]int64{{1, 0, 1 << 50}, {1 << 50, 0, 16}, {1, 1 << 50, 16}, {1, -1, 16}, {1, 0, math.MaxInt64}} {
 		if _, err := judgeLayout("l", fmt.Appendf(nil, layout, n[0], n[1], n[2]), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "at most") {
 			t.Errorf("stride, offset, bytes %v: got %v", n, err)
+		}
+	}
+}
+
+// TestListsOfPatterns: a cast file's list must have as many patterns as it says.
+func TestListsOfPatterns(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		s    castSource
+		dt   plan.DType
+		want int // bytes; -1: refused
+	}{
+		{castSource{Patterns: "all8", Count: 256}, plan.F8E4M3, 256},
+		{castSource{Patterns: "all16", Count: 1 << 16}, plan.BF16, 1 << 17},
+		{castSource{Patterns: "all16", Count: 1 << 60}, plan.BF16, -1},
+		{castSource{Patterns: "all16", Count: -1}, plan.BF16, -1},
+		{castSource{Patterns: "explicit", Count: 1, Data: "AACAPw=="}, plan.F32, 4},
+		{castSource{Patterns: "explicit", Count: 2, Data: "AACAPw=="}, plan.F32, -1},
+		{castSource{Patterns: "explicit", Count: 1, Data: "!"}, plan.F32, -1},
+		{castSource{Patterns: "some", Count: 1}, plan.F32, -1},
+	} {
+		b, err := c.s.bytes(c.dt)
+		if (err == nil) != (c.want >= 0) || err == nil && len(b) != c.want {
+			t.Errorf("%+v: got %d bytes, %v; expected %d", c.s, len(b), err, c.want)
 		}
 	}
 }

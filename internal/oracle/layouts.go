@@ -12,8 +12,10 @@ import (
 	"github.com/drydock-rl/drydock/pkg/plan/plantest"
 )
 
+// layoutSchema names the files of real trainers' shard tables.
 const layoutSchema = "refit.layouts.v1"
 
+// layoutFile is one training job.
 type layoutFile struct {
 	ID    string `json:"id"`
 	Ranks []struct {
@@ -22,17 +24,18 @@ type layoutFile struct {
 	} `json:"ranks"`
 }
 
+// layoutEntry is one shard of one tensor on one rank.
 type layoutEntry struct {
 	Name          string     `json:"name"`
 	DType         string     `json:"dtype"`
 	GlobalShape   []int64    `json:"global_shape"`
-	Box           [][2]int64 `json:"box"`
+	Box           [][2]int64 `json:"box"` // lo and hi of each dimension, in elements of the global shape
 	LocalShape    []int64    `json:"local_shape"`
-	LocalStride   []int64    `json:"local_stride"`
-	StorageOffset int64      `json:"storage_offset"`
-	StorageBytes  int64      `json:"storage_bytes"`
-	Storage       string     `json:"storage"`
-	FlatRange     []int64    `json:"flat_range"`
+	LocalStride   []int64    `json:"local_stride"`   // elements
+	StorageOffset int64      `json:"storage_offset"` // elements
+	StorageBytes  int64      `json:"storage_bytes"`  // may exceed the shard: FSDP2 pads it
+	Storage       string     `json:"storage"`        // entries with the same value share one; "": its own
+	FlatRange     []int64    `json:"flat_range"`     // of the flattened tensor, which this box is a part of
 }
 
 // judgeLayout rebuilds every tensor whole from the ranks' storages, which are filled with each element's
@@ -108,6 +111,7 @@ func (f *layoutFile) world() (*plantest.World, error) {
 	return w, nil
 }
 
+// entry adds a shard to the rank's layout, and writes the flat index of each of its elements into its storage.
 func (f *layoutFile) entry(w *plantest.World, l *plan.Layout, e *layoutEntry, region uint32, sources map[string]int) error {
 	dt, err := plan.ParseDType(e.DType)
 	if err != nil {
@@ -172,6 +176,7 @@ func putCount(b []byte, dt plan.DType, flat int64) {
 	}
 }
 
+// counts reports whether a tensor's elements are their own flat indices.
 func counts(b []byte, dt plan.DType, n int64) bool {
 	want := make([]byte, 8)
 	size := dt.Size()

@@ -33,6 +33,7 @@ func main() {
 	}
 }
 
+// run does what the arguments say. errJudged means that it worked and something was wrong.
 func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("usage: oracle plan|casts|captures|layouts FILE… | bench-plan [CAPTURE]")

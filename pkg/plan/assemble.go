@@ -23,6 +23,7 @@ type assembler struct {
 // cutClass is how a source is cut by ranks, and in what changed and what didn't.
 type cutClass struct{ class, cut uint32 }
 
+// templateKey finds the template of a source with one use.
 type templateKey struct {
 	cutClass
 	geom uint32

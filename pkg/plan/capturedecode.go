@@ -5,6 +5,8 @@ import (
 	"fmt"
 )
 
+// captureFile is the JSON of a capture. Copies and fills are lists of values, decoded one by one: an object for each
+// of 24,000 would be read and written ten times as slowly.
 type captureFile struct {
 	Schema  string          `json:"schema"`
 	Engine  string          `json:"engine"`
@@ -18,6 +20,7 @@ type captureFile struct {
 	Cases []captureCaseFile `json:"cases"`
 }
 
+// captureCaseFile is the JSON of one simulated rank.
 type captureCaseFile struct {
 	Arch   string              `json:"arch"`
 	TP     int                 `json:"tp"`
@@ -30,6 +33,7 @@ type captureCaseFile struct {
 	Unread []int               `json:"unread"`
 }
 
+// captureParamFile is the JSON of one parameter. Excluded is nil for those that copies and fills make.
 type captureParamFile struct {
 	Name     string  `json:"name"`
 	DType    string  `json:"dtype"`

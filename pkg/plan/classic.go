@@ -21,6 +21,7 @@ func (a *assembler) classic() error {
 	return nil
 }
 
+// whole reports whether the source at hand is pulled whole, shards that nobody needs included.
 func (b *builder) whole() bool { return b.classic != nil && b.classic.whole }
 
 // groups chooses how the hits of a part of slot i are read.

@@ -49,6 +49,7 @@ func CountClassic(t *Table, d *Dest, maxSegments int) (*ClassicCounts, error) {
 	return &c.out, nil
 }
 
+// classicCounter goes through the copies of one destination.
 type classicCounter struct {
 	t       *Table
 	d       *Dest

@@ -43,6 +43,7 @@ type errWriter struct {
 	err error
 }
 
+// printf writes, unless a write before failed.
 func (e *errWriter) printf(format string, args ...any) {
 	if e.err == nil {
 		_, e.err = fmt.Fprintf(e.w, format, args...)

@@ -63,6 +63,7 @@ var dtypes = [numDTypes]struct {
 	C64:        {"C64", "complex64", 8},
 }
 
+// dtypeByName holds all names that ParseDType accepts: those of the table, and torch's shorthands.
 var dtypeByName = func() map[string]DType {
 	m := map[string]DType{"half": F16, "float": F32, "double": F64, "long": I64, "int": I32, "short": I16}
 	for d := Bool; d < numDTypes; d++ {

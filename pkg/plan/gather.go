@@ -54,6 +54,7 @@ func newGatherer(t *Table, dests []Dest, o Options) *gatherer {
 	return &gatherer{t: t, dests: dests, o: o, known: map[geomKey]uint32{}, uses: make([]placed, 0, n)}
 }
 
+// fault notes why something of a destination is refused; cp is -1 when it is about no copy.
 func (g *gatherer) fault(dest int, param, source string, cp int, err error, detail string) {
 	g.refused.add(&Fault{Err: err, Rank: g.dests[dest].Rank, Param: param, Source: source, Copy: cp, Detail: detail})
 }

@@ -17,6 +17,7 @@ type group struct {
 	shape   readShape
 }
 
+// wire returns the bytes that cross when the group is read.
 func (g *group) wire() int64 { return g.read.nbytes() }
 
 // group forms the groups of a slot: hits that share elements are read together, since a byte needed twice

@@ -57,6 +57,8 @@ type (
 	}
 )
 
+// stepCacheBits says how many steps are remembered beside the map, as a power of two: the dozens of classes that a
+// model has at one time fit into the fastest memory.
 const stepCacheBits = 8
 
 // NewMerger returns an empty merger.

@@ -12,6 +12,7 @@ type pattern struct {
 	dims     []pdim
 }
 
+// pdim is a dimension of a pattern: n indices, and how far each moves on both sides. Both strides are positive.
 type pdim struct {
 	n        int64
 	src, dst int64 // bytes

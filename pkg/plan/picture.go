@@ -53,6 +53,7 @@ type picture struct {
 	more  int // rectangles beyond those kept
 }
 
+// rect is a rectangle of the picture, in bytes along a row and in rows.
 type rect struct {
 	x, y, w, h int64 // bytes and rows
 	rank       int   // -1: a fill

@@ -32,6 +32,7 @@ type instance struct {
 	base   uint32 // bases[base+u] belongs to use u
 }
 
+// base is where a use of an instance begins in an arena.
 type base struct {
 	dest int32
 	copy int32
@@ -41,6 +42,7 @@ type base struct {
 // rec is one read of an instance.
 type rec struct{ inst, read uint32 }
 
+// batchRange is a batch, and which reads it is made of.
 type batchRange struct {
 	from, to uint32 // recs
 	rank     uint32 // index in Table.ranks
@@ -50,6 +52,7 @@ type batchRange struct {
 // stagingAlign is what each read's staging is aligned to, so that elements of any type are.
 const stagingAlign = 64
 
+// alignStaging rounds bytes up.
 func alignStaging(n int64) int64 { return (n + stagingAlign - 1) &^ (stagingAlign - 1) }
 
 // Batches returns the number of batches, in the order in which they are best posted.

@@ -42,6 +42,7 @@ func (p *Plan) sameRanksServe(t *Table) bool {
 	return slices.Equal(p.excluded, p.o.excluded(t)) && slices.Equal(p.prices, p.o.prices(t))
 }
 
+// sameRanks reports whether ranks have the same numbers in both tables, so that holders need no translation.
 func sameRanks(a, b *Table) bool {
 	return slices.EqualFunc(a.ranks, b.ranks, func(x, y rankShards) bool { return x.rank == y.rank })
 }

@@ -29,6 +29,7 @@ const (
 	OverflowNaN       = cast.ToNaN     // NaN, as torch up to 2.12
 )
 
+// formats says how a type is cast; nil: never.
 var formats = [numDTypes]*cast.Format{
 	F64: cast.F64, F32: cast.F32, F16: cast.F16, BF16: cast.BF16, F8E4M3: cast.F8E4M3,
 	F8E5M2: cast.F8E5M2, F8E4M3FNUZ: cast.F8E4M3FNUZ, F8E5M2FNUZ: cast.F8E5M2FNUZ,

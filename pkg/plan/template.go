@@ -46,6 +46,7 @@ const (
 	spanning                     // one span over everything needed
 )
 
+// String is how explanations call the shape.
 func (s readShape) String() string {
 	return [...]string{"exact", "exact, staged", "coalesced", "spanning"}[s]
 }
@@ -53,6 +54,7 @@ func (s readShape) String() string {
 // toStaging as the use of a segment or piece: its bytes land in staging.
 const toStaging = -1
 
+// templateSeg is a Segment whose places are relative.
 type templateSeg struct {
 	use                  int32 // or toStaging
 	src                  int64 // bytes from the shard's first element
@@ -61,12 +63,14 @@ type templateSeg struct {
 	n, srcStride, dstStr [3]int64
 }
 
+// templateScatter is a Scatter whose places are relative.
 type templateScatter struct {
 	use                  int32
 	src, dst             int64 // bytes from the read's staging, from the copy's first element
 	shape, srcStr, dstSt []int64
 }
 
+// templatePiece is a Piece whose places are relative.
 type templatePiece struct {
 	use    int32 // or toStaging
 	off    int64 // bytes from the copy's first element, or from the read's staging

@@ -98,6 +98,7 @@ func (c *cutter) collect(source int, shape []int64) (n int, whole bool, err erro
 	return n, false, nil
 }
 
+// wholeBox is the box of a whole source.
 func wholeBox(shape []int64) box {
 	b := box{n: len(shape)}
 	copy(b.hi[:], shape)

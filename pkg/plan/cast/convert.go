@@ -13,6 +13,7 @@ type OverflowError struct {
 	Value float32
 }
 
+// Error names the element and its value, and what to choose.
 func (e *OverflowError) Error() string {
 	return fmt.Sprintf("element %d: %g is beyond float8_e4m3fn, whose overflow differs between torch versions: choose a rule", e.Index, e.Value)
 }

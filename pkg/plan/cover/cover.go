@@ -165,6 +165,7 @@ func (c *checker) each(yield func(space int, flip bool, r *Region)) {
 	}
 }
 
+// newChecker prepares for spaces that are sorted and disjoint.
 func newChecker(spaces []Space) *checker { return &checker{spaces: spaces} }
 
 // space finds the space that a region's first byte lies in; -1 if none. Regions come in some order, and

@@ -19,6 +19,7 @@ type grid struct {
 	regions, runs int64 // that the space has, and that those are if spelled out
 }
 
+// dim is one dimension of a region: n indices, stride bytes apart.
 type dim struct{ n, stride int64 }
 
 // corners is where a grid writes the corners of boxes, by sign. Beyond room of either it writes no more than
@@ -28,6 +29,7 @@ type corners struct {
 	room        int
 }
 
+// full reports whether there are more corners than room.
 func (c *corners) full() bool { return len(*c.plus) > c.room || len(*c.minus) > c.room }
 
 // strides notes the strides of a region as candidates for pitches.

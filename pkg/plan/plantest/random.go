@@ -77,12 +77,14 @@ func (d *dice) Perm(n int) []int {
 	return out
 }
 
+// generator builds one case.
 type generator struct {
 	dice
 	c      *Case
 	wanted []map[int64]bool // by source: flat indices of the elements that some destination reads
 }
 
+// number is the place of a source in Case.Full: its name ends with it.
 func number(name string) int { return int(name[len(name)-1] - '0') }
 
 // shape returns up to four small dimensions, none of them empty.

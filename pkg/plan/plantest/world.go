@@ -21,6 +21,7 @@ type World struct {
 	Memory  map[int][][]byte // rank, region
 }
 
+// sourceOf finds a rank's source by name.
 type sourceOf struct {
 	rank int
 	name string

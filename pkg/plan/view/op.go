@@ -49,6 +49,7 @@ const (
 	Unsupported               // unknown here, or a view that shows elements twice or reinterprets bytes
 )
 
+// String says the reason as part of an error.
 func (r Reason) String() string {
 	return [...]string{"torch refuses it", "it would copy", "it is not a supported view"}[r]
 }
@@ -65,6 +66,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("op %d %s: %s: %s", e.Op, e.Name, e.Reason, e.Detail)
 }
 
+// raises, copies and unsupported make errors of the three reasons; apply adds which operation it was.
 func raises(format string, args ...any) *Error {
 	return &Error{Reason: Raises, Detail: fmt.Sprintf(format, args...)}
 }

@@ -28,6 +28,7 @@ func (s *state) copied(refusal *Error) *Error {
 	return nil
 }
 
+// push goes on with a stage as the tensor at hand: whole, and row-major.
 func (s *state) push(st Stage) {
 	s.stages = append(s.stages, st)
 	s.View, _ = Of(st.Shape) // a view has at most MaxDims dimensions, and so has what is made of it
