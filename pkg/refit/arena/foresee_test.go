@@ -1,6 +1,7 @@
 package arena
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -85,5 +86,73 @@ func TestWhatIsForeseenIsNotedOnlyIfItCame(t *testing.T) {
 	flip(t, s, slot)
 	if found, ok := s.Verify(2); !ok || !found.Whole || len(found.Damaged) != 0 {
 		t.Errorf("found %+v", found)
+	}
+}
+
+// TestRandomAttemptsAreNotedAsTheyEnded cuts a file at random, brings it in batches of which some fail with wrong bytes, once
+// or more often, and digests some of the blocks that are foreseen, in each attempt. In the end what is noted must be what lies there.
+func TestRandomAttemptsAreNotedAsTheyEnded(t *testing.T) {
+	t.Parallel()
+	foreseen := 0
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		s := mustOpen(t, large(t))
+		slot, _ := resume(t, s, one, content)
+		var regions []Region
+		for k, off := range s.files[0].offsets {
+			regions = append(regions, shatter(rng, off, s.files[0].sizes[k])...)
+		}
+		if rng.IntN(2) == 0 { // else neighbours come together, as batches have it
+			rng.Shuffle(len(regions), func(i, j int) { regions[i], regions[j] = regions[j], regions[i] })
+		}
+		for len(regions) > 0 {
+			n := 1 + rng.IntN(len(regions))
+			batch := regions[:n]
+			regions = regions[n:]
+			for attempt := range 1 + rng.IntN(3) {
+				blocks := slot.Foreseen(all(batch...))
+				land(slot, batch, byte(attempt)) // wrong bytes but for attempt 0
+				for _, b := range blocks {
+					if rng.IntN(2) == 0 {
+						slot.Foresee(b)
+						foreseen++
+					}
+				}
+			}
+			blocks := slot.Foreseen(all(batch...)) // the attempt that ends well
+			land(slot, batch, 0)
+			for _, b := range blocks {
+				if rng.IntN(2) == 0 {
+					slot.Foresee(b)
+				}
+			}
+			for _, r := range batch {
+				slot.Came(0, r)
+			}
+		}
+		write(slot, 1, wholeFile(s, 1)[0])
+		if err := s.Seal(slot, one); err != nil {
+			t.Fatal(err)
+		}
+		flip(t, s, slot)
+		if found, ok := s.Verify(1); !ok || !found.Whole || len(found.Damaged) != 0 || found.Nbytes != tensorBytes(s) {
+			t.Errorf("seed %d: found %+v", seed, found)
+		}
+	}
+	if foreseen < 100 {
+		t.Errorf("only %d blocks were foreseen: the test says little", foreseen)
+	}
+}
+
+// land writes regions of file 0, each byte off by wrong.
+func land(slot *Slot, regions []Region, wrong byte) {
+	b := slot.Memory(0).Bytes()
+	for _, r := range regions {
+		r.each(func(lo, hi int64) bool {
+			for k := lo; k < hi; k++ {
+				b[k] = value(0, k) + wrong
+			}
+			return true
+		})
 	}
 }
