@@ -88,7 +88,9 @@ func TestSourcesWithoutDigestsCountAsUnverified(t *testing.T) {
 
 	strict := newWorld(t, worldOptions{ranks: 1})
 	r = strict.receiver(func(c *ReceiverConfig) { c.VerifyFloor = 1 })
-	strict.fails(r, strict.publishTiles(1, only(1), bare), Unverified)
+	if err := strict.fails(r, strict.publishTiles(1, only(1), bare), Unverified); !strings.Contains(err.Error(), "bytes brought were verified") {
+		t.Errorf("the error does not say how many bytes: %v", err)
+	}
 	strict.servesNothing(r)
 	all := func(*messages.Tiles) {}
 	strict.refit(r, strict.publishTiles(2, only(1), all))
