@@ -136,3 +136,37 @@ def test_names_and_groups(world: World) -> None:
         assert publisher.publish(2, changed=["n"], wait=True).base == 1
         publisher.wait_served(2)
         assert world.served() == trainer.bytes()
+
+
+def test_tensors_in_blocks_and_cast(world: World) -> None:
+    """The same with torch: a matrix that lies in blocks of columns is copied block by block, and cast, or not at all."""
+    torch = pytest.importorskip("torch")
+    world.sidecar("--served-layout", "blocks")
+    world.receiver([("up", "BF16", (64, 4096)), ("norm", "BF16", (64,))])
+    held = {"up": torch.zeros(64, 4096), "norm": torch.zeros(64)}
+    with Publisher(world.model, held, dtype="bfloat16", rank=0, world=1, socket=world.socket, timeout=PATIENCE) as publisher:
+        for version, name in enumerate(("up", "norm", "up", "norm", "norm"), 1):
+            held[name].normal_()
+            out = publisher.publish(version, changed=[name], wait=True)
+            assert out.base == (version - 1 or None)
+            publisher.wait_served(version)
+            want = {n: bytes(t.bfloat16().view(torch.uint8).numpy().tobytes()) for n, t in held.items()}
+            assert world.served() == want, f"version {version}"
+        moved = held["up"].clone()
+        held["up"] = moved  # another tensor: it is found anew, and everything is published
+        assert publisher.publish(6, changed=["norm"], wait=True).base is None
+
+
+def test_memory_in_place_can_say_what_changed(world: World) -> None:
+    torch = pytest.importorskip("torch")
+    from test_inplace import NoAgent
+
+    from drydock.inplace import InPlacePublisher
+
+    world.sidecar()
+    tensors = {"w": torch.zeros(30, 30), "b": torch.zeros(5)}
+    publisher = InPlacePublisher(world.model, tensors, agent=NoAgent, rank=0, world=1, socket=world.socket, timeout=PATIENCE)
+    assert publisher.publish(1, wait=True).base is None
+    publisher.withdraw()
+    assert publisher.publish(2, changed=["b"], wait=True).base == 1, "what version 1 was is known, though it is withdrawn"
+    publisher.close()
