@@ -2,7 +2,9 @@ package messages_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +19,13 @@ import (
 	"github.com/drydock-rl/drydock/pkg/messages/natstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if *lifeFlag != "" {
+		os.Exit(live(*lifeFlag)) // a child process of a test
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const model = "org/tiny-moe.v2"
 
