@@ -3,6 +3,7 @@ package refit
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -30,7 +31,7 @@ func pauses(t *testing.T, i Installer, versions uint64) (sum, short float64) {
 		w.refit(r, w.publish(v+1))
 	}
 	answer := httptest.NewRecorder()
-	tel.Prometheus.ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	tel.Prometheus.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	for line := range strings.Lines(answer.Body.String()) {
 		name, number, _ := strings.Cut(line, "} ")
 		to := &sum

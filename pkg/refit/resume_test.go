@@ -303,7 +303,7 @@ func TestPaddedBlocksNeedNotBeReadAgain(t *testing.T) {
 		c.Transports[0] = rdmatest.Faulty(c.Transports[0], rdmatest.Fault{Kind: rdmatest.Stall, Rank: 1})
 	})
 	key := w.publish(1)
-	w.fails(r, key, Deadline)
+	_ = w.fails(r, key, Deadline)
 	again := w.nextLife(w.remains(r), padded)
 	if stats := w.refit(again, key); stats.Resumed != copied*row {
 		t.Errorf("resumed %d bytes, want the %d that rank 0 has", stats.Resumed, copied*row)
