@@ -17,12 +17,18 @@ import (
 // digest and not read again. The digests are those that were noted beside the arena when the bytes came, verified (package
 // arena); so they also cover what was cast, and hold when the version's publishers are gone.
 
-// contentOf identifies what a version consists of: the same bytes at the same places, whoever serves them from where.
+// contentOf identifies what a version consists of: the same bytes at the same places, whoever serves them from where. Where
+// not all sources carry digests only the publication itself can: a trainer that went back may publish a step again, with
+// other bytes and the same digests of the rest.
 func contentOf(v *messages.Version) (c arena.Content) {
 	h := sha256.New()
 	for i := range v.Ranks {
-		h.Write(v.Ranks[i].Digests.Layout[:])
-		h.Write(v.Ranks[i].Digests.Tiles[:])
+		r := &v.Ranks[i]
+		h.Write(r.Digests.Layout[:])
+		h.Write(r.Digests.Tiles[:])
+		if r.Tiles == nil || len(r.Tiles.Bare) > 0 {
+			h.Write(r.Digests.Table[:])
+		}
 	}
 	return arena.Content(h.Sum(nil))
 }

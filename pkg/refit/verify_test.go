@@ -97,6 +97,32 @@ func TestSourcesWithoutDigestsCountAsUnverified(t *testing.T) {
 	strict.servesMix(r, only(1))
 }
 
+// TestWhatIsNotDigestedIsKnownByItsPublicationAlone: an arena that holds a part of a version goes on with it only if the
+// rest is of the same bytes, which digests show where there are some.
+func TestWhatIsNotDigestedIsKnownByItsPublicationAlone(t *testing.T) {
+	t.Parallel()
+	version := func(table byte, tiles *messages.Tiles) *messages.Version {
+		r := messages.RankVersion{Tiles: tiles}
+		r.Digests.Table[0] = table
+		return &messages.Version{Ranks: []messages.RankVersion{r}}
+	}
+	for name, c := range map[string]struct {
+		tiles *messages.Tiles
+		same  bool
+	}{
+		"all digests":  {&messages.Tiles{Digests: []uint64{1, 2}}, true},
+		"some digests": {&messages.Tiles{Digests: []uint64{1, 0}, Bare: []uint32{1}}, false},
+		"no digests":   {nil, false},
+	} {
+		if got := contentOf(version(1, c.tiles)) == contentOf(version(2, c.tiles)); got != c.same {
+			t.Errorf("%s: published twice, taken for the same: %v", name, got)
+		}
+		if contentOf(version(1, c.tiles)) != contentOf(version(1, c.tiles)) {
+			t.Errorf("%s: published once, and not recognised", name)
+		}
+	}
+}
+
 // replicated makes digests of one box [0, 8) that several ranks hold; a rank may cut it otherwise or publish nothing.
 func replicated(grids []int64, sums ...[]uint64) ([]replica, *digests) {
 	d := &digests{version: &messages.Version{}}
