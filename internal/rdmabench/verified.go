@@ -87,7 +87,7 @@ func inLanes(p rdma.Peer, dst *rdma.Memory, batches []rdma.Segment, grid []int64
 }
 
 func readBatch(p rdma.Peer, dst *rdma.Memory, s *rdma.Segment, grid []int64) error {
-	r := landing.New([]rdma.Segment{*s}, 0)
+	r := landing.New([]rdma.Segment{*s})
 	if grid != nil {
 		watch(r, dst.Bytes(), s, grid)
 	}

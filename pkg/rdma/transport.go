@@ -89,6 +89,9 @@ type PartReader interface {
 	// the peer. Its first error ends the transfer with that error as it is. That a part has landed proves nothing of the
 	// source: the transfer may still fail, and then all its bytes are undefined.
 	ReadParts(dst *Memory, parts [][]Segment, landed func(part int) error) (Transfer, error)
+	// PartBytes is how large parts had better be here: as small as the cache wants where a part costs nothing, larger where
+	// each is a request of its own.
+	PartBytes() int64
 }
 
 // Transfer is one posted batch.

@@ -116,7 +116,7 @@ func (u *pull) verifySome(ctx context.Context, rank int, edges []edge) error {
 		for k := range edges {
 			segments = edges[k].appendSegments(segments, layout.Region, regions)
 		}
-		if err := u.transfer(ctx, rank, map[*rdma.Memory]*landing.Read{mem: landing.New(segments, 0)}); err != nil {
+		if err := u.transfer(ctx, rank, map[*rdma.Memory]*landing.Read{mem: landing.New(segments)}); err != nil {
 			return err
 		}
 		done := u.verify.Work()

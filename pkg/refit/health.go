@@ -80,7 +80,7 @@ func (u *pull) probe(ctx context.Context, rank int) error {
 	defer cancel()
 	one := probeSegment(&u.version.Ranks[rank])
 	return u.withMemory(ctx, u.r.edges, func(m *rdma.Memory) error {
-		return u.transfer(ctx, rank, map[*rdma.Memory]*landing.Read{m: landing.New([]rdma.Segment{one}, 0)})
+		return u.transfer(ctx, rank, map[*rdma.Memory]*landing.Read{m: landing.New([]rdma.Segment{one})})
 	})
 }
 

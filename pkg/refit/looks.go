@@ -20,8 +20,8 @@ type looks struct {
 	err      error // the first
 }
 
-// lookBytes is about how much is verified at a time: what a part brings.
-const lookBytes = landing.DefaultPart
+// lookBytes is about how much is verified at a time: about what a part brings.
+const lookBytes = 256 << 10
 
 // watch has the tiles that a piece holds whole verified as they land in mem.
 func (l *looks) watch(p *plan.Piece, read *landing.Read, mem []byte) error {
@@ -78,7 +78,7 @@ func (u *pull) batchReads(p *plan.Plan, i int, staging *rdma.Memory, l *looks) (
 	}
 	reads := map[*rdma.Memory]*landing.Read{}
 	for m, segs := range segments {
-		reads[m] = landing.New(segs, 0)
+		reads[m] = landing.New(segs)
 	}
 	for piece := range p.Pieces(i) {
 		m := u.memory(piece.Dest, staging)

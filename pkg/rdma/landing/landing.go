@@ -16,19 +16,15 @@ import (
 	"github.com/drydock-rl/drydock/pkg/rdma/internal/strided"
 )
 
-// DefaultPart is the size of a part in bytes: with its source, less than the second-level cache of any server's core, and
-// less than what the C library and Go's runtime copy past the caches.
-const DefaultPart = 256 << 10
-
 // maxSegments bounds a part in segments: as many as one request of package tcp carries.
 const maxSegments = 1024
 
 // Read is one batch into one memory.
 type Read struct {
-	segs    []rdma.Segment
-	parts   []part
-	watched bool
-	looks   []*look // those whose bytes no part brings
+	segs  []rdma.Segment
+	parts []part
+	looks []*look
+	rest  []*look // those whose bytes no part brings
 }
 
 // part is what is read together.
@@ -40,39 +36,39 @@ type part struct {
 
 // look is what somebody does with an interval of the destination.
 type look struct {
+	lo, hi  int64
 	missing atomic.Int32 // parts
 	do      func() error
 }
 
-// New cuts a batch in parts of at most partBytes, DefaultPart where that is 0. Segments stay in order.
-func New(segs []rdma.Segment, partBytes int64) *Read {
-	if partBytes == 0 {
-		partBytes = DefaultPart
-	}
-	r := &Read{segs: segs}
-	for _, c := range strided.Chunks(segs, partBytes, maxSegments) {
+// New makes a batch ready to be read.
+func New(segs []rdma.Segment) *Read { return &Read{segs: segs} }
+
+// When has do called once when all bytes of the batch in [lo, hi) of the destination have come. Calls may be at the same
+// time, and before others are made; an error ends the transfer with it. It is called before Post.
+func (r *Read) When(lo, hi int64, do func() error) {
+	r.looks = append(r.looks, &look{lo: lo, hi: hi, do: do})
+}
+
+// cut makes parts of at most nbytes, in the order of the segments, and finds out which of them each look waits for.
+func (r *Read) cut(nbytes int64) {
+	for _, c := range strided.Chunks(r.segs, nbytes, maxSegments) {
 		p := part{segs: c.Segs, lo: math.MaxInt64}
 		for i := range c.Segs {
 			p.lo, p.hi = min(p.lo, c.Segs[i].Dst), max(p.hi, c.Segs[i].DstEnd())
 		}
 		r.parts = append(r.parts, p)
 	}
-	return r
-}
-
-// When has do called once when all bytes of the batch in [lo, hi) of the destination have come. Calls may be at the same
-// time, and before others are made; an error ends the transfer with it. It is called before Post.
-func (r *Read) When(lo, hi int64, do func() error) {
-	l := &look{do: do}
-	r.watched = true
-	for i := range r.parts {
-		if p := &r.parts[i]; p.lo < hi && lo < p.hi {
-			l.missing.Add(1)
-			p.looks = append(p.looks, l)
+	for _, l := range r.looks {
+		for i := range r.parts {
+			if p := &r.parts[i]; p.lo < l.hi && l.lo < p.hi {
+				l.missing.Add(1)
+				p.looks = append(p.looks, l)
+			}
 		}
-	}
-	if l.missing.Load() == 0 {
-		r.looks = append(r.looks, l)
+		if l.missing.Load() == 0 {
+			r.rest = append(r.rest, l)
+		}
 	}
 }
 
@@ -91,55 +87,35 @@ func (r *Read) landed(i int) error {
 
 // Post posts the batch, as Peer.Read does.
 func (r *Read) Post(p rdma.Peer, dst *rdma.Memory) (rdma.Transfer, error) {
-	if !r.watched {
+	reader, ok := p.(rdma.PartReader)
+	switch {
+	case len(r.looks) == 0:
 		return p.Read(dst, r.segs)
+	case !ok:
+		t, err := p.Read(dst, r.segs)
+		if err != nil {
+			return nil, err
+		}
+		return &late{Transfer: t, looks: r.looks}, nil
 	}
+	r.cut(reader.PartBytes())
 	parts := make([][]rdma.Segment, len(r.parts))
 	for i := range parts {
 		parts[i] = r.parts[i].segs
 	}
-	reader, ok := p.(rdma.PartReader)
-	if !ok {
-		return r.postWhole(p, dst)
-	}
 	t, err := reader.ReadParts(dst, parts, r.landed)
-	if err != nil || len(r.looks) == 0 {
+	if err != nil || len(r.rest) == 0 {
 		return t, err
 	}
-	return &late{Transfer: t, rest: r.rest}, nil
+	return &late{Transfer: t, looks: r.rest}, nil
 }
 
-func (r *Read) postWhole(p rdma.Peer, dst *rdma.Memory) (rdma.Transfer, error) {
-	t, err := p.Read(dst, r.segs)
-	if err != nil {
-		return nil, err
-	}
-	return &late{Transfer: t, rest: func() error {
-		for i := range r.parts {
-			if err := r.landed(i); err != nil {
-				return err
-			}
-		}
-		return r.rest()
-	}}, nil
-}
-
-// rest looks at what no part brings.
-func (r *Read) rest() error {
-	for _, l := range r.looks {
-		if err := l.do(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// late is a transfer that is looked at by who waits for it.
+// late is a transfer of which who waits for it looks at bytes.
 type late struct {
 	rdma.Transfer
-	rest func() error
-	once sync.Once
-	err  error
+	looks []*look
+	once  sync.Once
+	err   error
 }
 
 // Wait implements rdma.Transfer.
@@ -147,6 +123,10 @@ func (l *late) Wait(ctx context.Context) error {
 	if err := l.Transfer.Wait(ctx); err != nil {
 		return err
 	}
-	l.once.Do(func() { l.err = l.rest() })
+	l.once.Do(func() {
+		for i := 0; i < len(l.looks) && l.err == nil; i++ {
+			l.err = l.looks[i].do()
+		}
+	})
 	return l.err
 }

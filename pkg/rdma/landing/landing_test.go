@@ -48,7 +48,7 @@ func TestWhatIsLookedAtHasCome(t *testing.T) {
 			segs := rdmatest.RandomSegments(r, 1+r.IntN(9), []int64{nbytes}, nbytes)
 			want := bytes.Clone(dst.Bytes())
 			rdmatest.Apply(want, [][]byte{src.Bytes()}, segs)
-			read := New(segs, 1<<(10+r.IntN(12)))
+			read := New(segs)
 			looks := 1 + r.IntN(40)
 			var seen atomic.Int32
 			for range looks {
@@ -82,7 +82,7 @@ func TestAnErrorOfALookIsTheTransfers(t *testing.T) {
 	for _, tells := range []bool{true, false} {
 		p, _, dst := rig(t, tells)
 		for _, at := range []int64{0, nbytes / 2} { // the second is brought by no part
-			read := New([]rdma.Segment{rdma.Contiguous(0, 0, 0, 1<<20)}, 0)
+			read := New([]rdma.Segment{rdma.Contiguous(0, 0, 0, 1<<20)})
 			read.When(at, at+1, func() error { return no })
 			tr, err := read.Post(p, dst)
 			if err != nil {
@@ -100,7 +100,7 @@ func TestAnErrorOfALookIsTheTransfers(t *testing.T) {
 func TestNothingIsLookedAtOfAFailedRead(t *testing.T) {
 	t.Parallel()
 	p, _, dst := rig(t, true)
-	read := New([]rdma.Segment{rdma.Contiguous(0, nbytes, 0, 4096)}, 0)
+	read := New([]rdma.Segment{rdma.Contiguous(0, nbytes, 0, 4096)})
 	read.When(0, 4096, func() error { t.Error("looked at"); return nil })
 	if _, err := read.Post(p, dst); rdma.KindOf(err) != rdma.ErrRefused {
 		t.Errorf("%v", err)
@@ -110,14 +110,16 @@ func TestNothingIsLookedAtOfAFailedRead(t *testing.T) {
 func TestPartsFitTheirBound(t *testing.T) {
 	t.Parallel()
 	column := rdma.Segment{Run: 384, N: [3]int64{1, 1, 5000}, SrcStride: [3]int64{0, 0, 1536}, DstStride: [3]int64{0, 0, 384}}
-	read := New([]rdma.Segment{rdma.Contiguous(0, 0, 2<<20, 1<<20), column}, 0)
+	const most = 256 << 10
+	read := New([]rdma.Segment{rdma.Contiguous(0, 0, 2<<20, 1<<20), column})
+	read.cut(most)
 	var sum int64
 	for _, p := range read.parts {
 		var n int64
 		for i := range p.segs {
 			n += p.segs[i].Nbytes()
 		}
-		if sum += n; n > DefaultPart || p.lo >= p.hi {
+		if sum += n; n > most || p.lo >= p.hi {
 			t.Errorf("part of %d bytes in [%d, %d)", n, p.lo, p.hi)
 		}
 	}

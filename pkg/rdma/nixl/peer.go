@@ -118,6 +118,12 @@ func (p *peer) ReadParts(dst *rdma.Memory, parts [][]rdma.Segment, landed func(i
 	return t, nil
 }
 
+// partBytes: a request costs some 40 µs over shared memory, a twentieth of what copying so much does.
+const partBytes = 2 << 20
+
+// PartBytes implements rdma.PartReader.
+func (p *peer) PartBytes() int64 { return partBytes }
+
 // chunks flattens segments to pairs of runs. A batch has runs of several kinds of memory only one at a time.
 func (p *peer) chunks(dst *rdma.Memory, segs []rdma.Segment) ([]chunk, error) {
 	_, local, err := descOf(dst)

@@ -103,6 +103,9 @@ type faultyPartPeer struct {
 	inner rdma.PartReader
 }
 
+// PartBytes implements rdma.PartReader.
+func (p *faultyPartPeer) PartBytes() int64 { return p.inner.PartBytes() }
+
 // ReadParts implements rdma.PartReader.
 func (p *faultyPartPeer) ReadParts(dst *rdma.Memory, parts [][]rdma.Segment, landed func(int) error) (rdma.Transfer, error) {
 	if !p.f.due(p.rank, Corrupt, Stall, Reset, Refuse, FalseCompletion) {

@@ -181,7 +181,10 @@ func (l *lane) takeAnswer() error {
 	if no != nil {
 		err = j.t.Fail(no.status.kind(), errors.New(no.text))
 	}
-	j.t.DoneOf(j.part, err)
+	if err == nil {
+		err = j.found
+	}
+	j.t.Done(err)
 	return nil
 }
 
@@ -201,6 +204,7 @@ func (l *lane) giveUp(err error) {
 		case j.t.Err() != nil:
 			j.t.Done(j.t.Err())
 		case aborted:
+			j.rest()
 			l.p.putBack(j)
 		default:
 			j.t.Done(l.ioError(j.t, err))

@@ -66,13 +66,55 @@ type peer struct {
 	closed bool
 }
 
-// job is one request to be made.
+// job is one request to be made, for one or more parts of the batch, in order.
 type job struct {
 	id    uint64
 	t     *pending.Transfer
 	dst   []byte
 	chunk strided.Chunk
-	part  int // of the batch
+	parts []jobPart
+	told  int   // of the parts: they have landed, and were told of
+	found error // what the transfer's owner said to one of them, first
+}
+
+// jobPart is the piece of a part of the batch that a job brings.
+type jobPart struct {
+	part int
+	end  int // one past its last segment, in the chunk
+}
+
+// add appends a piece of a part.
+func (j *job) add(part int, c strided.Chunk) {
+	j.chunk.Segs, j.chunk.Nbytes = append(j.chunk.Segs, c.Segs...), j.chunk.Nbytes+c.Nbytes
+	j.parts = append(j.parts, jobPart{part, len(j.chunk.Segs)})
+}
+
+// landed tells of the parts that end with a segment.
+func (j *job) landed(segs int) {
+	for j.told < len(j.parts) && j.parts[j.told].end == segs {
+		if err := j.t.Landed(j.parts[j.told].part); err != nil && j.found == nil {
+			j.found = err
+		}
+		j.told++
+	}
+}
+
+// rest leaves what has not landed, for another connection. What was looked at must not be written again: a source may have
+// changed since.
+func (j *job) rest() {
+	if j.told == 0 {
+		return
+	}
+	from := j.parts[j.told-1].end
+	next := job{id: j.id, t: j.t, dst: j.dst, found: j.found, parts: j.parts[j.told:]}
+	next.chunk.Segs = j.chunk.Segs[from:]
+	for i := range next.chunk.Segs {
+		next.chunk.Nbytes += next.chunk.Segs[i].Nbytes()
+	}
+	for i := range next.parts {
+		next.parts[i].end -= from
+	}
+	*j = next
 }
 
 func newPeer(t *Transport, d dialer, w welcome) *peer {
@@ -101,25 +143,21 @@ func (p *peer) Read(dst *rdma.Memory, segs []rdma.Segment) (rdma.Transfer, error
 	return p.ReadParts(dst, [][]rdma.Segment{segs}, nil)
 }
 
-// ReadParts implements rdma.PartReader. While a connection's goroutine looks at a part, the kernel goes on receiving for it.
+// ReadParts implements rdma.PartReader. Parts are told of in the middle of an answer; while a connection's goroutine looks at
+// one, the kernel goes on receiving for it.
 func (p *peer) ReadParts(dst *rdma.Memory, parts [][]rdma.Segment, landed func(int) error) (rdma.Transfer, error) {
 	if dst.Backing() == rdma.Foreign {
 		return nil, fail("read", p.remote.Rank, rdma.ErrUnavailable, errors.New("tcp moves host memory only"))
 	}
 	var total int64
-	var jobs []*job
-	counts := make([]int32, len(parts))
-	for i, segs := range parts {
+	for _, segs := range parts {
 		nbytes, err := rdma.CheckAll(segs, p.remote.Regions, dst.Len())
 		if err != nil {
 			return nil, fail("read", p.remote.Rank, rdma.ErrRefused, err)
 		}
 		total += nbytes
-		for _, c := range strided.Chunks(segs, p.maxBytes, p.maxSegs) {
-			jobs = append(jobs, &job{dst: dst.Bytes(), chunk: c, part: i})
-			counts[i]++
-		}
 	}
+	jobs, counts := p.jobs(dst.Bytes(), parts)
 	t, err := pending.New(&p.live, Name, p.remote.Rank, dst, len(jobs), p.interrupt)
 	if err != nil {
 		return nil, err
@@ -128,6 +166,26 @@ func (p *peer) ReadParts(dst *rdma.Memory, parts [][]rdma.Segment, landed func(i
 	t.SetParts(counts, landed)
 	p.post(t, jobs)
 	return t, nil
+}
+
+// PartBytes implements rdma.PartReader.
+func (p *peer) PartBytes() int64 { return bufferBytes }
+
+// jobs groups parts to requests within the server's limits, and counts the pieces of each.
+func (p *peer) jobs(dst []byte, parts [][]rdma.Segment) (jobs []*job, counts []int32) {
+	counts = make([]int32, len(parts))
+	var cur *job
+	for i, segs := range parts {
+		for _, c := range strided.Chunks(segs, p.maxBytes, p.maxSegs) {
+			if cur == nil || cur.chunk.Nbytes+c.Nbytes > p.maxBytes || len(cur.chunk.Segs)+len(c.Segs) > p.maxSegs {
+				cur = &job{dst: dst}
+				jobs = append(jobs, cur)
+			}
+			cur.add(i, c)
+			counts[i]++
+		}
+	}
+	return jobs, counts
 }
 
 func (p *peer) post(t *pending.Transfer, jobs []*job) {

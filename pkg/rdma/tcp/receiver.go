@@ -99,8 +99,19 @@ func (r *receiver) payload(segs []rdma.Segment) error {
 		if err != nil {
 			return err
 		}
+		if r.ends(i + 1) {
+			if err := r.scatter(); err != nil {
+				return err
+			}
+			r.job.landed(i + 1)
+		}
 	}
 	return r.scatter()
+}
+
+// ends says whether a part of the batch ends with a segment.
+func (r *receiver) ends(segs int) bool {
+	return r.job.told < len(r.job.parts) && r.job.parts[r.job.told].end == segs
 }
 
 // gather adds a piece to those that are received into the buffer together.
