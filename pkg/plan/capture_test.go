@@ -173,7 +173,7 @@ func TestCapturesOfPython(t *testing.T) {
 			return errors.Is(err, plan.ErrView)
 		}},
 		{`[8],0.5]`, `[8],"0.5"]`, "fill 0", nil},
-		{`[8],0.5]`, `[8],Infinit]`, "invalid character", nil},
+		{`[8],0.5]`, `[8],Inf]`, "invalid character", nil},
 		{`[8],0.5]`, `[8],--Infinity]`, "invalid character", nil},
 	} {
 		raw := strings.Replace(smallCapture, c.old, c.new, 1)

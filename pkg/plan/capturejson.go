@@ -18,10 +18,10 @@ func quoteNonFinite(b []byte) []byte {
 	out := make([]byte, 0, len(b)+64)
 	for len(b) > 0 {
 		n := 1
-		switch c := b[0]; {
-		case c == '"':
+		switch b[0] {
+		case '"':
 			n = stringLen(b)
-		case c == '-' || c == 'I' || c == 'N':
+		case '-', 'I', 'N':
 			for _, word := range nonFinite {
 				if bytes.HasPrefix(b, word) {
 					out, n = strconv.AppendQuote(out, string(word)), 0
@@ -63,5 +63,6 @@ func parseFloat(raw []byte) (v float64, err error) {
 			}
 		}
 	}
-	return v, json.Unmarshal(raw, &v)
+	err = json.Unmarshal(raw, &v)
+	return v, err
 }

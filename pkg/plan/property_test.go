@@ -225,9 +225,9 @@ func TestClassicCountsAgainstCountingElements(t *testing.T) {
 	for i := range 500 {
 		shape := []int64{2 + r.Int64N(5), 2 + r.Int64N(5), 2 + r.Int64N(4)}
 		w := &plantest.World{}
-		cutDim, at := r.IntN(2), int64(1)
+		cutDim := r.IntN(2)
 		for rank, lo := 0, int64(0); lo < shape[cutDim]; rank++ {
-			at = min(shape[cutDim], lo+1+r.Int64N(3))
+			at := min(shape[cutDim], lo+1+r.Int64N(3))
 			b := fullBox(shape)
 			b[2*cutDim], b[2*cutDim+1] = lo, at
 			w.AddShard(rank, "x", plan.BF16, shape, b, nil, 1<<20)

@@ -83,7 +83,8 @@ type scenario struct {
 }
 
 func ints(word string) (out []int64, err error) {
-	return out, json.Unmarshal([]byte(word), &out)
+	err = json.Unmarshal([]byte(word), &out)
+	return out, err
 }
 
 // say takes one line in.

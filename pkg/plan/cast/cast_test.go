@@ -168,9 +168,17 @@ func TestEncode(t *testing.T) {
 		want  uint64
 		holds bool
 	}{
-		{0, BF16, 0, true}, {1, F16, 0x3C00, true}, {0.1, BF16, 0x3DCD, true}, {-2, F64, 0xC000000000000000, true},
-		{1000, F8E4M3, 0x7F, false}, {math.Inf(1), F8E4M3, 0x7F, false}, {1e39, F32, 0x7F800000, false}, {1e6, F8E5M2, 0x7C, false},
-		{math.Inf(-1), F16, 0xFC00, true}, {math.NaN(), F8E4M3FNUZ, 0x80, true}, {math.Inf(1), F8E4M3FNUZ, 0x80, false},
+		{0, BF16, 0, true},
+		{1, F16, 0x3C00, true},
+		{0.1, BF16, 0x3DCD, true}, // the nearest
+		{-2, F64, 0xC000000000000000, true},
+		{math.Inf(-1), F16, 0xFC00, true},
+		{math.NaN(), F8E4M3FNUZ, 0x80, true},
+		{1000, F8E4M3, 0x7F, false},
+		{math.Inf(1), F8E4M3, 0x7F, false}, // it has none
+		{math.Inf(1), F8E4M3FNUZ, 0x80, false},
+		{1e39, F32, 0x7F800000, false},
+		{1e6, F8E5M2, 0x7C, false},
 	} {
 		b, holds := Encode(c.v, c.f)
 		if got := load(b, c.f.bits); got != c.want || holds != c.holds {

@@ -34,7 +34,7 @@ func answers(t *testing.T) []answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	var out []answer
 	lines := bufio.NewScanner(f)
 	for n := 1; lines.Scan(); n++ {
