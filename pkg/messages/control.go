@@ -59,13 +59,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Control, error) {
 		tracer: provider.Tracer("github.com/drydock-rl/drydock/pkg/messages"), begun: time.Now(),
 	}
 	c.background, c.stop = context.WithCancel(context.WithoutCancel(ctx))
-	before := nc.ErrorHandler()
-	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
-		c.denials.report(err)
-		if before != nil {
-			before(nc, sub, err)
-		}
-	})
+	c.denials.listen(nc)
 	if err := c.ping(ctx); err != nil {
 		_ = c.Close() // always nil
 		return nil, fmt.Errorf("open model %q: %w", cfg.Model, err)

@@ -23,6 +23,25 @@ type pendingOp struct {
 	cancel  context.CancelCauseFunc
 }
 
+// on says whether an operation is on a subject. One whose subject ends in ">" is on all below it.
+func (op *pendingOp) on(subject string) bool {
+	below, wild := strings.CutSuffix(op.subject, ">")
+	return wild && strings.HasPrefix(subject, below) || op.subject == subject
+}
+
+// listen takes over nc's asynchronous errors, and passes them on to the handler that was
+// there before; restore puts that back.
+func (d *denials) listen(nc *nats.Conn) (restore func()) {
+	before := nc.ErrorHandler()
+	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
+		d.report(err)
+		if before != nil {
+			before(nc, sub, err)
+		}
+	})
+	return func() { nc.SetErrorHandler(before) }
+}
+
 // watch returns a context for one attempt on subject that also ends when the server
 // refuses it.
 func (d *denials) watch(ctx context.Context, subject string, timeout time.Duration) (context.Context, func()) {
@@ -55,7 +74,7 @@ func (d *denials) report(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for op := range d.pending {
-		if what == "subscribe to" || subject == "" || op.subject == subject {
+		if what == "subscribe to" || subject == "" || op.on(subject) {
 			op.cancel(cause)
 		}
 	}

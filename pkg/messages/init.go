@@ -26,11 +26,16 @@ func administer(ctx context.Context, nc *nats.Conn, cfg Config, verb string, wor
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, cfg.Deadline)
-	defer cancel()
+	var refusals denials
+	defer refusals.listen(nc)()
+	ctx, done := refusals.watch(ctx, "$JS.API.>", cfg.Deadline)
+	defer done()
 	js, err := jetstream.New(nc)
 	if err == nil {
 		err = work(ctx, js, cfg)
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, ErrPermission) {
+		err = cause // what it ended with says no more than that it was ended
 	}
 	if err != nil {
 		return fmt.Errorf("%s model %q: %w", verb, cfg.Model, err)

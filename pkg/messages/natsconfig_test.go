@@ -135,7 +135,7 @@ func TestPermissions(t *testing.T) {
 	key, next := messages.Key{Run: run.Run, Version: 1}, messages.Key{Run: run.Run, Version: 2}
 	allowed(ctx, t, p0, p1, rx0, op, key)
 
-	rx0Conn := g.dial(t, "rx-0")
+	rx0Conn, p0Conn, opConn := g.dial(t, "rx-0"), g.dial(t, "publisher-0"), g.dial(t, messages.OperatorName)
 	for what, try := range map[string]func(context.Context) error{
 		"rank 1 takes a run":                 func(ctx context.Context) error { _, err := p1.TakeRun(ctx, "mutiny", 2); return err },
 		"rank 1 publishes rank 0's table":    func(ctx context.Context) error { return p1.Publish(ctx, publication(next, 0, 2)) },
@@ -152,18 +152,25 @@ func TestPermissions(t *testing.T) {
 		"an operator publishes a table":      func(ctx context.Context) error { return op.Publish(ctx, publication(next, 1, 2)) },
 		"an operator takes a run":            func(ctx context.Context) error { _, err := op.TakeRun(ctx, "mutiny", 2); return err },
 		"an operator takes a lease":          func(ctx context.Context) error { _, err := op.AcquireLease(ctx, key, "rx-0"); return err },
+		"a receiver commits":                 func(ctx context.Context) error { _, err := rx0.Commit(ctx, key, 2); return err },
+		"a rank writes another's status": func(ctx context.Context) error {
+			return p0.PutStatus(ctx, messages.PublisherName(1), messages.Status{})
+		},
+		"an operator writes a status":     func(ctx context.Context) error { return op.PutStatus(ctx, "rx-0", messages.Status{}) },
+		"a receiver creates a model":      func(ctx context.Context) error { return messages.Init(ctx, rx0Conn, messages.Config{Model: "another"}) },
+		"a receiver removes the model":    func(ctx context.Context) error { return messages.Remove(ctx, rx0Conn, memory()) },
+		"a rank creates a model":          func(ctx context.Context) error { return messages.Init(ctx, p0Conn, messages.Config{Model: "another"}) },
+		"a rank removes the model":        func(ctx context.Context) error { return messages.Remove(ctx, p0Conn, memory()) },
+		"an operator makes another model": func(ctx context.Context) error { return messages.Init(ctx, opConn, messages.Config{Model: "another"}) },
 	} {
 		began := time.Now()
 		err := try(natstest.Context(t, 8*time.Second))
-		if !errors.Is(err, messages.ErrPermission) {
+		if !errors.Is(err, messages.ErrPermission) || !strings.Contains(err.Error(), "this user may not publish to ") {
 			t.Errorf("%s: %v", what, err)
 		}
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("%s: refused only after %v", what, took)
 		}
-	}
-	if err := messages.Init(natstest.Context(t, 8*time.Second), rx0Conn, messages.Config{Model: "another"}); err == nil {
-		t.Error("a receiver created a stream")
 	}
 	cannotListen(t, g, "rx-0", messages.InboxPrefix("rx-1")+".>", "refit.>", "$JS.API.>", "_INBOX.>")
 	if _, err := messages.Dial(g.server.URL(), messages.DialConfig{TLS: &tls.Config{RootCAs: g.pool}}); err == nil {
