@@ -44,6 +44,7 @@ var reports = []report{
 	}},
 	{"tokenspeed #672", "a version is shown as served when every rank has it, not before", []string{
 		"pkg/refit TestARoundCommitsWithTheLastYes", "pkg/refit TestIfOneRefusesAllReturn", "integration TestReceiverKilledAtEachStage",
+		"integration TestAMemberKilledAtEachPointOfTheRound",
 	}},
 	{"lmdeploy #4917, miles #2783, sglang #27886", "caches of the engine end with the version", []string{
 		"pkg/refit/install/sglang TestUnflushed", "pkg/refit/install/sglang TestStaysUnflushed",
@@ -67,6 +68,7 @@ var reports = []report{
 	}},
 	{"PipelineRL (source)", "success means that every rank's install answered", []string{
 		"pkg/refit TestIfOneRefusesAllReturn", "pkg/refit TestTheEngineGoesBackWhenTheNameCannotBeFlipped", "pkg/refit TestNoInterleavingSplitsAnEngine",
+		"integration TestAMemberThatRefusesKeepsBothBack", "integration TestAnEngineOfTwoPrograms",
 	}},
 }
 
