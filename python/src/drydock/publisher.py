@@ -55,7 +55,7 @@ class Publication:
     reason: str = ""  #: why it ended
     waited: float = 0.0  #: seconds until a slot was free
     copied: float = 0.0  #: seconds of the copy
-    base: int | None = None  #: the version that it is published as a difference from; None: it is whole
+    base: int | None = None  #: the version that it is a difference from, as asked for; once it is committed, as it is. None: whole
     blocked: float = 0.0  #: seconds that the trainer was kept
 
     @property
