@@ -138,12 +138,14 @@ func (a *arena) changes(ctx context.Context, e engine, t *task) (content, error)
 
 // refOf names a committed version exactly, from memory or by its manifest; nil where neither has it.
 func (a *arena) refOf(ctx context.Context, key messages.Key) (*messages.Ref, error) {
-	a.mu.Lock()
-	v := a.versions[key.Version]
-	known := v != nil && v.ref != nil
-	a.mu.Unlock()
-	if known {
-		return v.ref, nil
+	var known *messages.Ref
+	a.note(func() {
+		if v := a.versions[key.Version]; v != nil {
+			known = v.ref
+		}
+	})
+	if known != nil {
+		return known, nil
 	}
 	all, err := a.control.Versions(ctx)
 	if err != nil {
