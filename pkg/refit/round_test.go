@@ -104,26 +104,41 @@ func TestWhoComesInWhenAnotherRoundIsUnderWay(t *testing.T) {
 // actor is one receiver of the model below.
 type actor struct {
 	name    string
+	life    int // counts its starts; a namesake's begin at 1,000
 	version uint64
 	attempt uint64
 	doing   string // "", gathering, installing, voting, waiting
 }
 
+func (a *actor) me() messages.EngineMember {
+	m := member(a.name)
+	m.Life = fmt.Sprint(a.life)
+	return m
+}
+
+func (a *actor) stands(r *messages.EngineRecord) standing {
+	me := a.me()
+	return look(r, a.attempt, &me)
+}
+
 // TestNoInterleavingSplitsAnEngine runs members in random order, with installers that say no, members that lose patience,
-// crash and come back, and versions that supersede each other. Whatever happens, the members of one round must find
-// the same end, and a commit must have every member's yes.
+// crash and come back, versions that supersede each other, and now and then another process that goes by a member's name.
+// Whatever happens, the members of one round must find the same end, and a commit must have the yes of each life that stands in it.
 func TestNoInterleavingSplitsAnEngine(t *testing.T) {
 	t.Parallel()
 	commits := 0
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		m := &agreement{t: t, rng: rng, record: &messages.EngineRecord{Engine: "e"}, yes: map[uint64]map[string]bool{}, ends: map[uint64]standing{}}
-		size := 2 + rng.IntN(2)
-		for i := range size {
+		m := &agreement{t: t, rng: rng, record: &messages.EngineRecord{Engine: "e"}, yes: map[string]bool{}, ends: map[uint64]standing{}}
+		m.size = 2 + rng.IntN(2)
+		for i := range m.size {
 			m.actors = append(m.actors, &actor{name: fmt.Sprintf("m%d", i), version: 1})
 		}
+		if rng.IntN(3) == 0 {
+			m.actors = append(m.actors, &actor{name: "m0", life: 1000, version: 1})
+		}
 		for range 60 {
-			m.step(m.actors[rng.IntN(size)])
+			m.step(m.actors[rng.IntN(len(m.actors))])
 		}
 		for _, end := range m.ends {
 			if end == standCommitted {
@@ -143,10 +158,16 @@ type agreement struct {
 	t      *testing.T
 	rng    *rand.Rand
 	record *messages.EngineRecord
+	size   int // of the engine
 	actors []*actor
-	yes    map[uint64]map[string]bool // by round: whose installer said yes
-	ends   map[uint64]standing        // by round: what the first member found
+	yes    map[string]bool     // which life's installer said yes in which round
+	ends   map[uint64]standing // by round: what the first member found
 	log    []string
+}
+
+// vote names a life's yes in a round.
+func vote(attempt uint64, m messages.EngineMember) string {
+	return fmt.Sprintf("%d: %s/%s", attempt, m.Name, m.Life)
 }
 
 // put writes the record, unless there is nothing to write; as the server does, one writer after the other.
@@ -156,8 +177,13 @@ func (m *agreement) put(a *actor, what string, next *messages.EngineRecord) {
 			m.t.Errorf("a record that can't be written: %v", err)
 		}
 		m.record = next
+		for _, member := range next.Members {
+			if next.Phase == messages.EngineCommitted && (len(next.Members) != m.size || !m.yes[vote(next.Attempt, member)]) {
+				m.t.Errorf("round %d is committed by %d of %d without the yes of %s/%s", next.Attempt, len(next.Members), m.size, member.Name, member.Life)
+			}
+		}
 	}
-	m.log = append(m.log, fmt.Sprintf("%s v%d a%d %s: round %d of v%d %s, %s", a.name, a.version, a.attempt, what,
+	m.log = append(m.log, fmt.Sprintf("%s/%d v%d a%d %s: round %d of v%d %s, %s", a.name, a.life, a.version, a.attempt, what,
 		m.record.Attempt, m.record.Key.Version, m.record.Phase, memberNames(m.record)))
 }
 
@@ -165,7 +191,7 @@ func (m *agreement) step(a *actor) {
 	chance := m.rng.IntN(100)
 	switch {
 	case chance < 3: // killed and started again
-		a.doing, a.attempt = "", 0
+		a.doing, a.attempt, a.life = "", 0, a.life+1
 		m.put(a, "crashes", nil)
 	case chance < 8 && a.doing != "":
 		m.put(a, "gives up", abort(m.record, a.attempt, a.name, "late", false))
@@ -175,23 +201,23 @@ func (m *agreement) step(a *actor) {
 	case a.doing == "":
 		m.join(a)
 	case a.doing == "gathering":
-		switch stands(m.record, a.attempt, a.name) {
+		switch a.stands(m.record) {
 		case standInstalling:
 			a.doing = "installing"
 		case standAborted:
 			a.doing = ""
+		case standReplaced:
+			m.end(a)
 		}
 	case a.doing == "installing" && chance < 20: // the installer says no
 		m.put(a, "refuses", abort(m.record, a.attempt, a.name, "no", true))
 		a.doing = ""
 	case a.doing == "installing":
-		if m.yes[a.attempt] == nil {
-			m.yes[a.attempt] = map[string]bool{}
-		}
-		m.yes[a.attempt][a.name] = true
+		m.yes[vote(a.attempt, a.me())] = true
 		a.doing = "voting"
 	case a.doing == "voting":
-		m.put(a, "says yes", yes(m.record, a.attempt, a.name))
+		me := a.me()
+		m.put(a, "says yes", installed(m.record, a.attempt, &me))
 		a.doing = "waiting"
 	default:
 		m.end(a)
@@ -199,7 +225,7 @@ func (m *agreement) step(a *actor) {
 }
 
 func (m *agreement) join(a *actor) {
-	b := bid{me: member(a.name), size: len(m.actors), key: messages.Key{Run: 1, Version: a.version}}
+	b := bid{me: a.me(), size: m.size, key: messages.Key{Run: 1, Version: a.version}}
 	next, now, err := join(m.record, b)
 	if err != nil {
 		m.t.Errorf("%s: %v", a.name, err)
@@ -217,8 +243,14 @@ func (m *agreement) join(a *actor) {
 
 // end has a member look how its round ended, if it did.
 func (m *agreement) end(a *actor) {
-	now := stands(m.record, a.attempt, a.name)
-	if now != standCommitted && now != standAborted {
+	now := a.stands(m.record)
+	switch now {
+	case standReplaced:
+		m.put(a, "finds another in its place", abort(m.record, a.attempt, a.name, "two", true))
+		a.doing = ""
+		return
+	case standCommitted, standAborted:
+	default:
 		return
 	}
 	if before, seen := m.ends[a.attempt]; seen && before != now {
@@ -227,9 +259,6 @@ func (m *agreement) end(a *actor) {
 	m.ends[a.attempt] = now
 	if now == standCommitted {
 		a.version++
-		if len(m.yes[a.attempt]) != len(m.actors) {
-			m.t.Errorf("round %d is committed with the yes of %d of %d", a.attempt, len(m.yes[a.attempt]), len(m.actors))
-		}
 	}
 	a.doing = ""
 }
