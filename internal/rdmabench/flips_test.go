@@ -7,10 +7,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/drydock-rl/drydock/internal/tiles"
 	"github.com/drydock-rl/drydock/pkg/rdma"
+	"github.com/drydock-rl/drydock/pkg/rdma/landing"
 	"github.com/drydock-rl/drydock/pkg/rdma/local"
 	"github.com/drydock-rl/drydock/pkg/rdma/nixl"
 	"github.com/drydock-rl/drydock/pkg/rdma/rdmatest"
@@ -104,15 +107,51 @@ func (g *flipRig) verify(lo, hi []int64) (bad [][2][2]int64, err error) {
 	return bad, err
 }
 
+// land reads a slice and looks at each of its tiles as it lands, as a receiver does.
+func (g *flipRig) land(lo, hi []int64) (bad [][2][2]int64, err error) {
+	read := landing.New([]rdma.Segment{segment(lo, hi)})
+	var mu sync.Mutex
+	err = tiles.Within(g.grid, g.box, lo, hi, func(_ int, tlo, thi []int64) error {
+		tlo, thi = slices.Clone(tlo), slices.Clone(thi)
+		first, last := (tlo[0]*flipCols+tlo[1])*elsize, ((thi[0]-1)*flipCols+thi[1])*elsize
+		read.When(first, last, func() error {
+			found, err := g.verify(tlo, thi)
+			mu.Lock()
+			defer mu.Unlock()
+			bad = append(bad, found...)
+			return err
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	t, err := read.Post(g.bad, g.arena)
+	if err == nil {
+		err = rdmatest.Wait(t)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return bad, err
+}
+
+// find reads a slice and gives its bad tiles: every other time as they land, else when all has come.
+func (g *flipRig) find(r *rand.Rand, lo, hi []int64) (bad [][2][2]int64, err error) {
+	if r.IntN(2) == 0 {
+		return g.land(lo, hi)
+	}
+	if err := rdmatest.Read(g.bad, g.arena, []rdma.Segment{segment(lo, hi)}); err != nil {
+		return nil, err
+	}
+	return g.verify(lo, hi)
+}
+
 // once flips a bit on the way, finds its tile, and mends it from the replica.
 func (g *flipRig) once(r *rand.Rand) error {
 	lo, hi := g.slice(r)
 	s := segment(lo, hi)
 	clear(g.arena.Bytes())
-	if err := rdmatest.Read(g.bad, g.arena, []rdma.Segment{s}); err != nil {
-		return err
-	}
-	bad, err := g.verify(lo, hi)
+	bad, err := g.find(r, lo, hi)
 	if err != nil || len(bad) != 1 {
 		return fmt.Errorf("slice %v to %v, byte %d hit: bad tiles %v, %w", lo, hi, g.at, bad, err)
 	}
