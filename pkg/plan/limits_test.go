@@ -13,7 +13,7 @@ import (
 // small runs f and fails when it took long or allocated much: a few lines of JSON must not fill a memory.
 func small(t *testing.T, f func()) {
 	t.Helper()
-	const most, patience = 256 << 20, 20 * time.Second
+	const most, patience = 512 << 20, 20 * time.Second
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	start := time.Now()
