@@ -178,13 +178,7 @@ func (w *World) read(p *plan.Plan, i int, arenas [][]byte, staging []byte) (int6
 func (w *World) checkPieces(p *plan.Plan, i int, arenas [][]byte, staging []byte) error {
 	t := p.Table()
 	for pc := range p.Pieces(i) {
-		var shard *plan.Shard
-		for _, s := range t.Shards(pc.Source) {
-			if s.Rank == pc.Rank && s.Index == pc.Shard {
-				shard = &s
-				break
-			}
-		}
+		shard := shardOf(t, pc)
 		if shard == nil {
 			return fmt.Errorf("piece of shard %d of rank %d, which source %q has not", pc.Shard, pc.Rank, t.Name(pc.Source))
 		}
@@ -220,6 +214,16 @@ func (w *World) checkPieces(p *plan.Plan, i int, arenas [][]byte, staging []byte
 		})
 		if bad != nil {
 			return bad
+		}
+	}
+	return nil
+}
+
+// shardOf finds the shard that a piece is of; nil when there is none.
+func shardOf(t *plan.Table, pc *plan.Piece) *plan.Shard {
+	for _, s := range t.Shards(pc.Source) {
+		if s.Rank == pc.Rank && s.Index == pc.Shard {
+			return &s
 		}
 	}
 	return nil
