@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime/metrics"
 	"strings"
 	"testing"
 
@@ -31,15 +32,38 @@ func golden(f *testing.F, name string) []byte {
 	return out
 }
 
-// fuzz feeds a decoder: it must not panic, must refuse with a typed error, and what it
-// accepts must survive another round.
+// allocated is how many bytes the process has allocated so far.
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// mostAllocated is what a decoder may allocate for a message of nbytes: it expands to so
+// many bytes at most, and each of those to so many of decoded columns. A layout's worst
+// row is four bytes for a box and a stride of eight dimensions, 16 and 8 values of eight
+// bytes, and 16 bytes of other columns; everything else stays below twice its payload.
+func mostAllocated(name string, nbytes int) uint64 {
+	factor := uint64(4)
+	if name == "layout" {
+		factor = 64
+	}
+	return factor*(messages.MinExpanded+messages.MaxRatio*uint64(nbytes)) + 1<<20
+}
+
+// fuzz feeds a decoder: it must not panic, must not allocate more than the limits say, must
+// refuse with a typed error, and what it accepts must survive another round.
 func fuzz[T any](f *testing.F, name string, decode func([]byte) (*T, error), encode func(*T) ([]byte, error)) {
 	f.Add(golden(f, name))
 	if name == "table" || name == "manifest" {
 		f.Add(golden(f, name+"-partial"))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		before := allocated()
 		v, err := decode(b)
+		if got, most := allocated()-before, mostAllocated(name, len(b)); got > most {
+			t.Fatalf("%d bytes made the decoder allocate %d, limit %d", len(b), got, most)
+		}
 		if err != nil {
 			if !errors.Is(err, messages.ErrMalformed) && !errors.Is(err, messages.ErrLimit) && !errors.Is(err, messages.ErrSchema) {
 				t.Fatalf("untyped error %v", err)
