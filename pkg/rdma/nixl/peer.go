@@ -252,29 +252,35 @@ func (p *peer) start(j job) error {
 	q.ended = func(st nixlsys.Status) { p.end(q, j, st) }
 	q.frozen = func() { p.giveUp(rdma.ErrTimeout) }
 	if st := p.rd.sys.Post(p.rd.handle, h); st != nixlsys.InProgress {
-		if st == nixlsys.Success { // over shared memory it was this goroutine that copied
-			q.told, q.landing = true, j.t.Landed(j.part)
-		}
-		p.rd.finish(q, st)
+		// Over shared memory it was this goroutine that copied. It looks at the bytes, and frees the request, before it posts
+		// the next: another one would spin for the library's lock as long as that copies.
+		err := p.settle(q, j, st)
+		p.rd.later(func() { p.tell(j, err) })
 		return nil
 	}
 	p.rd.follow(q)
 	return nil
 }
 
-// end frees a request that has ended and tells its transfer.
-func (p *peer) end(q *request, j job, st nixlsys.Status) {
-	err := q.landing
-	switch {
-	case st != nixlsys.Success:
+// end is settle and tell, for a request that the poller has found to have ended.
+func (p *peer) end(q *request, j job, st nixlsys.Status) { p.tell(j, p.settle(q, j, st)) }
+
+// settle looks at what a request that has ended brought, and frees it.
+func (p *peer) settle(q *request, j job, st nixlsys.Status) (err error) {
+	if st == nixlsys.Success {
+		err = j.t.Landed(j.part)
+	} else {
 		p.giveUp(rdma.ErrReset)
 		err = j.t.Fail(rdma.ErrReset, st)
-	case !q.told:
-		err = j.t.Landed(j.part)
 	}
 	if e := errors.Join(p.rd.sys.Free(p.rd.handle, q.handle), p.rd.unuse(j.dst)); e != nil {
 		p.t.cfg.Logger.Warn("free request", "transport", Name, "error", e)
 	}
+	return err
+}
+
+// tell ends a job. The last of a transfer waits for the control channel's word.
+func (p *peer) tell(j job, err error) {
 	<-p.slots
 	j.t.Done(err)
 }

@@ -29,15 +29,13 @@ type reader struct {
 
 // request is one posted part of a transfer.
 type request struct {
-	handle  nixlsys.Request
-	t       *pending.Transfer
-	posted  time.Time
-	nbytes  int64
-	given   bool                 // up, and in quarantine
-	told    bool                 // its transfer knows already that it has landed
-	landing error                // what the transfer's owner said to that
-	ended   func(nixlsys.Status) // called once
-	frozen  func()               // called once, when it is given up
+	handle nixlsys.Request
+	t      *pending.Transfer
+	posted time.Time
+	nbytes int64
+	given  bool                 // up, and in quarantine
+	ended  func(nixlsys.Status) // called once
+	frozen func()               // called once, when it is given up
 }
 
 func newReader(a *agent, q *quarantine, stall time.Duration) *reader {
@@ -186,8 +184,11 @@ func (r *reader) pollOnce(live []*request) (ended, frozen bool) {
 	return ended, frozen
 }
 
-// finish ends a request apart from the poller: its transfer's last word may take a round trip.
-func (r *reader) finish(q *request, st nixlsys.Status) { r.ends.Go(func() { q.ended(st) }) }
+// finish ends a request apart from the poller.
+func (r *reader) finish(q *request, st nixlsys.Status) { r.later(func() { q.ended(st) }) }
+
+// later runs what may take a round trip, such as a transfer's last word.
+func (r *reader) later(f func()) { r.ends.Go(f) }
 
 func (r *reader) drop(q *request) {
 	r.poll.Lock()
