@@ -9,12 +9,15 @@ import (
 	"testing"
 )
 
-// costReports lists what such systems were reported to waste, and which tests and benchmarks hold each *kind* of it here, as
-// folder and function. The first column is that of the page that the reports were collected on.
-var costReports = []struct {
+// costReport is a row of the page of reports.
+type costReport struct {
 	report, kind string
 	held         []string
-}{
+}
+
+// costReports lists what such systems were reported to waste, and which tests and benchmarks hold each *kind* of it here, as
+// folder and function. The first column is that of the page that the reports were collected on.
+var costReports = []costReport{
 	{"nixl #77, #1074", "arenas are registered once, whole", []string{"internal/rdmabench BenchmarkRegistrationOfThousandTensors"}},
 	{"nixl #176, #135", "many runs are few segments, posted at once", []string{
 		"internal/rdmabench BenchmarkFifteenThousandRuns", "pkg/rdma/internal/strided TestChunksJoinRunsAndKeepBytesAndOrder",
@@ -55,12 +58,7 @@ func TestEachCostHasItsTestOrBenchmark(t *testing.T) {
 	}
 	for _, row := range rows[1:] { // after the head
 		name := strings.TrimSpace(row[1])
-		listed := slices.ContainsFunc(costReports, func(r struct {
-			report, kind string
-			held         []string
-		}) bool {
-			return r.report == name
-		})
+		listed := slices.ContainsFunc(costReports, func(r costReport) bool { return r.report == name })
 		if strings.Trim(name, "- ") != "" && !listed {
 			t.Errorf("%s is not in the list", name)
 		}

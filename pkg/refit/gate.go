@@ -139,10 +139,17 @@ func (g *gate) holds(reader string, key messages.Key) bool {
 	return slices.Contains(names, reader)
 }
 
+// pauseFor is short: at most gateAgain.
+func pauseFor(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
+}
+
 // newGate is the gate of a publisher's slots.
 func (p *Publisher) newGate() *gate {
 	return &gate{
-		holders: p.cfg.Control.Holders, now: time.Now, pause: time.Sleep, log: p.cfg.Logger,
+		holders: p.cfg.Control.Holders, now: time.Now, pause: pauseFor, log: p.cfg.Logger,
 		keys: func() []messages.Key {
 			p.mu.Lock()
 			defer p.mu.Unlock()

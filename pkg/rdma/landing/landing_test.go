@@ -2,7 +2,6 @@ package landing
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"math/rand/v2"
 	"sync/atomic"
@@ -89,7 +88,7 @@ func TestAnErrorOfALookIsTheTransfers(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 { // to wait again is allowed
-				if err := tr.Wait(context.Background()); !errors.Is(err, no) {
+				if err := tr.Wait(t.Context()); !errors.Is(err, no) {
 					t.Errorf("tells %t, at %d: %v", tells, at, err)
 				}
 			}

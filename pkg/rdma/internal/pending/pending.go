@@ -98,10 +98,10 @@ func (t *Transfer) DoneOf(part int, err error) {
 // Landed tells, if this was the part's last job, that its bytes are there. The job's goroutine does so itself, before Done.
 // Nobody is told of parts of a transfer that has failed or was given up.
 func (t *Transfer) Landed(part int) error {
-	if t.landed == nil || t.groups[part].Add(-1) > 0 || t.Err() != nil {
-		return nil
+	if t.landed != nil && t.groups[part].Add(-1) == 0 && t.Err() == nil {
+		return t.landed(part)
 	}
-	return t.landed(part)
+	return nil
 }
 
 // judge gives the last word: no part is under way, and nobody was told yet.
