@@ -39,6 +39,7 @@ type PlanReport struct {
 	Stats        PlanStats           `json:"stats"`
 	Explanations []*plan.Explanation `json:"explanations,omitempty"` // of one parameter, by destination rank
 	Classic      []ClassicRow        `json:"classic,omitempty"`
+	Unread       []string            `json:"unread,omitempty"` // sources that no copy of these destinations reads
 
 	plan      *plan.Plan
 	canonical bool
@@ -178,7 +179,7 @@ func MakePlan(t *plan.Table, r PlanRequest) (*PlanReport, error) {
 	if err != nil {
 		return nil, cli.WithCode(cli.ExitMismatch, err)
 	}
-	report := &PlanReport{Stats: planStats(p.Stats()), plan: p, canonical: r.Canonical}
+	report := &PlanReport{Stats: planStats(p.Stats()), Unread: plan.Unread(t, dests), plan: p, canonical: r.Canonical}
 	for i, c := range p.Classic() {
 		report.Classic = append(report.Classic, ClassicRow{
 			Rank: dests[i].Rank, ExactRuns: c.ExactDescriptorCount, ExactBytes: c.ExactBytes, Descriptors: c.DescriptorCount,
@@ -276,6 +277,9 @@ func (r *PlanReport) Write(w io.Writer) error {
 	case len(r.Explanations) == 0:
 		if _, err := io.WriteString(w, r.plan.Summary()); err != nil {
 			return err
+		}
+		if len(r.Unread) > 0 {
+			fmt.Fprintf(w, "nobody here reads %d of the trainers' tensors: %s\n", len(r.Unread), printable(names(r.Unread)))
 		}
 	}
 	for _, e := range r.Explanations {

@@ -65,6 +65,20 @@ func TestPlanIsShown(t *testing.T) {
 	}
 }
 
+// TestUnreadTensorsAreNamed: names that two conversions spell differently show up as tensors that nobody reads.
+func TestUnreadTensorsAreNamed(t *testing.T) {
+	t.Parallel()
+	report, err := planned(t, func(*PlanRequest) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report.Unread = append(report.Unread, "model.odd.weight")
+	var text bytes.Buffer
+	if err := report.Write(&text); err != nil || !strings.Contains(text.String(), "nobody here reads 1 of the trainers' tensors: model.odd.weight") {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+}
+
 // TestPlanIsRestricted: less is asked for, less is needed, and what both restrictions leave is planned.
 func TestPlanIsRestricted(t *testing.T) {
 	t.Parallel()
