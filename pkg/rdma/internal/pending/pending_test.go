@@ -162,3 +162,35 @@ func TestClosedSetRefusesAndAbortsWhatLives(t *testing.T) {
 		t.Errorf("new transfer: %v, %d holds", err, m.Holds())
 	}
 }
+
+// A part is told of once, by the last of its jobs, and no part of a transfer that has failed.
+func TestPartsAreToldOfOnce(t *testing.T) {
+	t.Parallel()
+	m := memory(t)
+	var set Set
+	tr := transfer(t, &set, m, 4)
+	var told []int
+	no := errors.New("wrong")
+	tr.SetParts([]int32{2, 1, 1}, func(part int) error {
+		if told = append(told, part); part == 1 {
+			return no
+		}
+		return nil
+	})
+	tr.DoneOf(0, nil)
+	if len(told) != 0 {
+		t.Errorf("told of parts %v before their last jobs", told)
+	}
+	tr.DoneOf(0, nil)
+	tr.DoneOf(1, nil)
+	tr.DoneOf(2, nil) // after the failure
+	if len(told) != 2 || told[0] != 0 || told[1] != 1 {
+		t.Errorf("told of parts %v, want 0 and 1", told)
+	}
+	if err := tr.Wait(t.Context()); !errors.Is(err, no) {
+		t.Errorf("what was found wrong is forgotten: %v", err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+}
