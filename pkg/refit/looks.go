@@ -21,7 +21,7 @@ type looks struct {
 }
 
 // lookBytes is about how much is verified at a time: about what a part brings.
-const lookBytes = 256 << 10
+const lookBytes = 128 << 10
 
 // watch has the tiles that a piece holds whole verified as they land in mem.
 func (l *looks) watch(p *plan.Piece, read *landing.Read, mem []byte) error {

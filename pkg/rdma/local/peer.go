@@ -88,7 +88,7 @@ func (p *peer) ReadParts(dst *rdma.Memory, parts [][]rdma.Segment, landed func(i
 
 // partBytes: with its source, less than the second-level cache of any server's core, and less than what the C library and
 // Go's runtime copy past the caches.
-const partBytes = 256 << 10
+const partBytes = 128 << 10
 
 // PartBytes implements rdma.PartReader.
 func (p *peer) PartBytes() int64 { return partBytes }
