@@ -181,7 +181,7 @@ func (w *watcher) announce(ctx context.Context, list []Committed) error {
 	}
 	foreign := w.foreign(next, run, order)
 	again := w.again && next.Key == w.last && !foreign
-	if !again && !protocol.MayInstall(w.last, next.Key, order.rollback(), w.followed) && !(foreign && w.ledInto(next, order)) {
+	if !again && !protocol.MayInstall(w.last, next.Key, order.rollback(), w.followed) && (!foreign || !w.ledInto(next, order)) {
 		return w.strand(ctx, next, run, foreign)
 	}
 	w.serving = anchor{key: next.Key, nonce: run.Nonce, manifest: next.Digest}
