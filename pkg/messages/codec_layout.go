@@ -270,17 +270,20 @@ func (l *Layout) decodeShards(w *wireLayout) error {
 	if l.Offset, err = columns.Deltas[int64](w.Offset, n, math.MaxInt64); err != nil {
 		return malformed(layoutSchema, "offset", "%v", err)
 	}
-	if l.Box, err = decodeTuples(w.Box, n, MaxDim); err != nil {
+	box, err := readTuples(w.Box, n, MaxDim)
+	if err == nil {
+		err = box.toBounds()
+	}
+	if err != nil {
 		return malformed(layoutSchema, "box", "%v", err)
 	}
-	// From extents to upper bounds; both are bounded, so the sum does not overflow.
-	for i := 1; i < len(l.Box); i += 2 {
-		l.Box[i] += l.Box[i-1]
-	}
+	l.Box = box.expand()
 	if w.Stride != nil {
-		if l.Stride, err = decodeTuples(*w.Stride, n, MaxDim); err != nil {
+		stride, err := readTuples(*w.Stride, n, MaxDim)
+		if err != nil {
 			return malformed(layoutSchema, "stride", "%v", err)
 		}
+		l.Stride = stride.expand()
 	}
 	return nil
 }

@@ -9,7 +9,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"reflect"
+	"slices"
 	"testing"
+
+	"github.com/drydock-rl/drydock/pkg/messages/internal/columns"
 )
 
 // benchSources reads the source list of the shared planner benchmark.
@@ -318,5 +321,44 @@ func BenchmarkDecodeQwen(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestBoxesAreExpandedAsRowByRow compares with the plain way: expand each row, then add.
+func TestBoxesAreExpandedAsRowByRow(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(3, 3))
+	for range 100 {
+		var w wireTuples
+		var dict [][]int64
+		for range 1 + rng.IntN(5) {
+			tuple := make([]int64, 2*rng.IntN(MaxDims+1))
+			for i := range tuple {
+				tuple[i] = rng.Int64N(1000)
+			}
+			dict = append(dict, tuple)
+			w.Lens, w.Values = append(w.Lens, byte(len(tuple))), columns.AppendPlain(w.Values, tuple)
+		}
+		var index []uint32
+		var want []int64
+		for range rng.IntN(30) {
+			x := rng.IntN(len(dict))
+			index = append(index, uint32(x))
+			for d := 0; d < len(dict[x]); d += 2 {
+				want = append(want, dict[x][d], dict[x][d]+dict[x][d+1])
+			}
+		}
+		w.Index = columns.AppendDeltas(nil, index)
+		got, err := readTuples(w, len(index), MaxDim)
+		if err == nil {
+			err = got.toBounds()
+		}
+		if err != nil || !slices.Equal(got.expand(), want) {
+			t.Fatalf("%v by %v: %v, want %v (%v)", dict, index, got.expand(), want, err)
+		}
+	}
+	odd := wireTuples{Index: []byte{0}, Lens: []byte{3}, Values: []byte{1, 2, 3}}
+	if got, err := readTuples(odd, 1, MaxDim); err != nil || !errors.Is(got.toBounds(), columns.ErrMalformed) {
+		t.Errorf("three values are taken for pairs (%v)", err)
 	}
 }

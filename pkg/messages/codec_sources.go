@@ -165,22 +165,35 @@ func readTuples(w wireTuples, rows int, limit int64) (*tuples, error) {
 	return t, nil
 }
 
-// decodeTuples expands a tuple column to its values, row after row.
-func decodeTuples(w wireTuples, rows int, limit int64) ([]int64, error) {
-	t, err := readTuples(w, rows, limit)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]int64, t.total)
-	at := 0
-	for _, x := range t.index {
-		// A loop, not copy: tuples have two to eight values.
-		for _, v := range t.values[t.start[x]:t.start[x+1]] {
-			out[at] = v
-			at++
+// toBounds makes of tuples of (low, extent) pairs such of (low, high). There are far fewer
+// tuples than rows. Both values are bounded, so that their sum does not overflow.
+func (t *tuples) toBounds() error {
+	for i, lo := range t.start[:len(t.start)-1] {
+		tuple := t.values[lo:t.start[i+1]]
+		if len(tuple)%2 != 0 {
+			return fmt.Errorf("%w: tuple %d has %d values, which are no pairs", columns.ErrMalformed, i, len(tuple))
+		}
+		for d := 1; d < len(tuple); d += 2 {
+			tuple[d] += tuple[d-1]
 		}
 	}
-	return out, nil
+	return nil
+}
+
+// expand lists the values of all rows, one after the other.
+func (t *tuples) expand() []int64 {
+	out := make([]int64, t.total)
+	rest := out
+	for _, x := range t.index {
+		tuple := t.values[t.start[x]:t.start[x+1]]
+		row := rest[:len(tuple)]
+		// A loop, not copy: tuples have two to eight values.
+		for i, v := range tuple {
+			row[i] = v
+		}
+		rest = rest[len(tuple):]
+	}
+	return out
 }
 
 // checkUnique refuses a name that stands twice, by open addressing: a map of 70,000
