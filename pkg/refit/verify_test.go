@@ -117,7 +117,8 @@ func TestWhatIsNotDigestedIsKnownByItsPublicationAlone(t *testing.T) {
 		if got := contentOf(version(1, c.tiles)) == contentOf(version(2, c.tiles)); got != c.same {
 			t.Errorf("%s: published twice, taken for the same: %v", name, got)
 		}
-		if contentOf(version(1, c.tiles)) != contentOf(version(1, c.tiles)) {
+		once, again := contentOf(version(1, c.tiles)), contentOf(version(1, c.tiles))
+		if once != again {
 			t.Errorf("%s: published once, and not recognised", name)
 		}
 	}
