@@ -35,17 +35,9 @@ func (a *assembler) lightest(from []holder) uint32 {
 	if len(a.p.dests) > 0 {
 		start = max(0, a.p.dests[0].Rank) % len(from)
 	}
-	best, preferred := from[start].rank, false
+	best := from[start].rank
 	for i := range from {
-		rank := from[(start+i)%len(from)].rank
-		pref := a.p.o.Prefer != nil && a.p.o.Prefer(a.p.t.ranks[rank].rank)
-		if pref != preferred {
-			if pref {
-				best, preferred = rank, true
-			}
-			continue
-		}
-		if a.load[rank] < a.load[best] {
+		if rank := from[(start+i)%len(from)].rank; a.load[rank] < a.load[best] {
 			best = rank
 		}
 	}

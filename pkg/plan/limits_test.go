@@ -4,26 +4,22 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/drydock-rl/drydock/pkg/plan"
 	"github.com/drydock-rl/drydock/pkg/plan/plantest"
 )
 
-// small runs f and fails when it took long or allocated much: a few lines of JSON must not fill a memory.
+// small runs f and fails when it allocated much: a few lines of JSON must not fill a memory. Work without end is found by
+// the limit of the whole run.
 func small(t *testing.T, f func()) {
 	t.Helper()
-	const most, patience = 512 << 20, 20 * time.Second
+	const most = 512 << 20 // bytes; the race detector's among them
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	start := time.Now()
 	f()
 	runtime.ReadMemStats(&after)
 	if n := after.TotalAlloc - before.TotalAlloc; n > most {
 		t.Errorf("%d MB were allocated", n>>20)
-	}
-	if d := time.Since(start); d > patience {
-		t.Errorf("it took %s", d)
 	}
 }
 
@@ -138,9 +134,8 @@ func fullBox(shape []int64) []int64 {
 }
 
 // TestManyCopiesOfOneSource: a copy for each row of a source costs as much per copy when there are ten times as
-// many of them.
+// many of them. Not parallel: it watches what is allocated, which was the square of the copies when each join copied the list.
 func TestManyCopiesOfOneSource(t *testing.T) {
-	t.Parallel()
 	const rows, cols = 20000, 64
 	w := holding("x", plan.BF16, []int64{rows, cols}, map[int][][]int64{0: {{0, rows, 0, cols}}})
 	var d plan.Dest
@@ -149,14 +144,13 @@ func TestManyCopiesOfOneSource(t *testing.T) {
 		d.Copies = append(d.Copies, plan.Copy{Source: "x", Param: int(i), Ops: []plan.Op{plantest.Op("select", 0, i)}, Shape: []int64{cols}, Stride: []int64{1}})
 	}
 	d.LayOut(0)
-	start := time.Now()
-	p, err := plan.New(merged(t, w), []plan.Dest{d}, plan.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := time.Since(start); d > 10*time.Second { // half a minute when each join copied the list
-		t.Errorf("%d copies of one source took %s", rows, d)
-	}
+	var p *plan.Plan
+	small(t, func() {
+		var err error
+		if p, err = plan.New(merged(t, w), []plan.Dest{d}, plan.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	})
 	if s := p.Stats(); s.Wire != rows*cols*2 || s.Needed != s.Wire {
 		t.Errorf("%d bytes cross for %d needed, the source has %d", s.Wire, s.Needed, rows*cols*2)
 	}

@@ -24,7 +24,6 @@ type Options struct {
 	Select    func(dest int, c *Copy) bool // nil: everything. Copies left out are left out of the proof too
 	Unchanged Unchanged                    // nil: everything changed. What it names is kept from the base, and in the proof
 	Exclude   func(rank int) bool          // source ranks not to read from
-	Prefer    func(rank int) bool          // source ranks to prefer among replicas, such as those of the same host
 }
 
 // excluded asks for each rank of a table whether it is excluded.

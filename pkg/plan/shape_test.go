@@ -98,8 +98,8 @@ func TestPartlyShared(t *testing.T) {
 	}
 }
 
-// TestPreferAndExclude: replicas on the same host first, sick ranks never.
-func TestPreferAndExclude(t *testing.T) {
+// TestExclude: sick ranks are never read from, whatever replicas they hold.
+func TestExclude(t *testing.T) {
 	t.Parallel()
 	all := map[int][][]int64{}
 	for r := range 4 {
@@ -112,9 +112,8 @@ func TestPreferAndExclude(t *testing.T) {
 		o    plan.Options
 		rank int
 	}{
-		{plan.Options{Prefer: func(r int) bool { return r == 2 }}, 2},
 		{plan.Options{Exclude: func(r int) bool { return r != 3 }}, 3},
-		{plan.Options{Prefer: func(r int) bool { return r == 2 }, Exclude: func(r int) bool { return r == 2 || r == 0 }}, 1},
+		{plan.Options{Exclude: func(r int) bool { return r == 2 || r == 0 }}, 1},
 	} {
 		p, err := plan.New(tab, []plan.Dest{d}, c.o)
 		if err != nil {
