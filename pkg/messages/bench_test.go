@@ -40,7 +40,8 @@ func wide(key messages.Key, rank, world, n int) messages.Publication {
 
 // BenchmarkAssemble measures from the commit's acknowledgement to all tables decoded:
 // cold, when the receiver knows nothing, and warm, when it knows all layouts. The
-// server's own round trips for the same version are measured beside it.
+// server's own round trips for the same version are measured beside it. Announced is
+// warm from the last rank's acknowledgement on: its commit, and the way of the news.
 func BenchmarkAssemble(b *testing.B) {
 	for _, size := range []struct{ ranks, shards int }{{16, 5000}, {64, 5000}, {256, 5000}, {1000, 500}} {
 		b.Run(fmt.Sprintf("%dx%d", size.ranks, size.shards), func(b *testing.B) {
@@ -93,6 +94,30 @@ func BenchmarkAssemble(b *testing.B) {
 				b.ReportMetric(median(whole)-median(server), "ms-beyond-p50")
 				b.ReportMetric((whole[0]-server[0]).Seconds()*1e3, "ms-beyond-min")
 			})
+			b.Run("announced", func(b *testing.B) {
+				receiver := natstest.Open(b, s, messages.Config{Model: model, Memory: true, MaxBytes: 1 << 30})
+				assemble(b, receiver, next(b))
+				watch, err := receiver.Watch(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				<-watch // the one that is there
+				raw := natstest.Connect(b, s)
+				for b.Loop() {
+					b.StopTimer()
+					purge(b, raw, fmt.Sprintf("refit.%s.v.%d.%d.>", messages.Token(model), run.Run, version))
+					version++
+					key := messages.Key{Run: run.Run, Version: version}
+					publishTables(b, c, key, size.ranks, size.shards)
+					runtime.GC()
+					b.StartTimer()
+					// From here on as in life: the rank that published last commits, the receiver hears of it.
+					if _, err := c.Commit(b.Context(), key, size.ranks); err != nil {
+						b.Fatal(err)
+					}
+					assemble(b, receiver, (<-watch).Key)
+				}
+			})
 		})
 	}
 }
@@ -109,6 +134,14 @@ func assemble(b *testing.B, c *messages.Control, key messages.Key) {
 
 func publishWide(tb testing.TB, c *messages.Control, key messages.Key, ranks, shards int) {
 	tb.Helper()
+	publishTables(tb, c, key, ranks, shards)
+	if _, err := c.Commit(natstest.Context(tb, 2*time.Minute), key, ranks); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func publishTables(tb testing.TB, c *messages.Control, key messages.Key, ranks, shards int) {
+	tb.Helper()
 	ctx := natstest.Context(tb, 2*time.Minute)
 	var wg sync.WaitGroup
 	limit := make(chan struct{}, 8)
@@ -122,9 +155,6 @@ func publishWide(tb testing.TB, c *messages.Control, key messages.Key, ranks, sh
 		})
 	}
 	wg.Wait()
-	if _, err := c.Commit(ctx, key, ranks); err != nil {
-		tb.Fatal(err)
-	}
 }
 
 // readRaw is a program that does nothing but what the server must do for an assembly: it
