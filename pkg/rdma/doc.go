@@ -23,5 +23,5 @@
 //  5. Every error is an *Error, whose Kind says what is left behind and so what a caller may do next.
 //
 // Transports are the folders below: tcp (always there), local (one host), nixl (libnixl at run time) and inproc (the
-// reference, for tests). Package rdmatest holds the conformance suite that all of them pass.
+// reference, for tests). Package landing looks at bytes of a batch while they are in the cache. Package rdmatest holds the conformance suite that all of them pass.
 package rdma
