@@ -20,8 +20,10 @@
 //  3. After a terminal error the bytes named by the transfer's segments are undefined, and no others were written.
 //  4. After a terminal state the transport writes no more into the destination. Where that can't be proved, the
 //     transfer ends with ErrQuarantined and the destination stays held.
-//  5. Every error is an *Error, whose Kind says what is left behind and so what a caller may do next.
+//  5. Every error is an *Error, whose Kind says what is left behind and so what a caller may do next; but what a caller said
+//     itself of a part that had landed (PartReader) comes back to it as it was.
 //
 // Transports are the folders below: tcp (always there), local (one host), nixl (libnixl at run time) and inproc (the
-// reference, for tests). Package landing looks at bytes of a batch while they are in the cache. Package rdmatest holds the conformance suite that all of them pass.
+// reference, for tests). Package landing looks at bytes of a batch while they are in the cache. Package rdmatest holds the
+// conformance suite that all transports pass.
 package rdma
