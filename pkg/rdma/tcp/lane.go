@@ -124,7 +124,7 @@ func (l *lane) ask(j *job) error {
 }
 
 func (l *lane) encode(j *job) {
-	l.frame = appendRequest(append(l.frame[:0], 0, 0, 0, 0), j.id, j.chunk.Segs)
+	l.frame = appendRequest(append(l.frame[:0], 0, 0, 0, 0), j.id, j.asked())
 	binary.LittleEndian.PutUint32(l.frame, uint32(len(l.frame)-4))
 }
 

@@ -76,3 +76,24 @@ func TestPartsShareRequests(t *testing.T) {
 		t.Errorf("%d bytes in %d requests, counts %v", nbytes, len(jobs), counts)
 	}
 }
+
+// The server is asked for the bytes of parts that continue each other in one segment.
+func TestPartsAreAskedForTogether(t *testing.T) {
+	t.Parallel()
+	p := &peer{maxBytes: chunkBytes, maxSegs: maxSegments}
+	var parts [][]rdma.Segment
+	for i := range int64(8) {
+		parts = append(parts, []rdma.Segment{rdma.Contiguous(0, 1000*i, 1000*i, 1000)})
+	}
+	parts = append(parts, []rdma.Segment{rdma.Contiguous(1, 8000, 8000, 10)})
+	jobs, _ := p.jobs(nil, parts)
+	asked := jobs[0].asked()
+	if len(jobs) != 1 || len(asked) != 2 || asked[0].Nbytes() != 8000 || asked[1].Region != 1 {
+		t.Errorf("%d requests, asked for %+v", len(jobs), asked)
+	}
+	jobs[0].told = 7
+	jobs[0].rest()
+	if asked := jobs[0].asked(); len(asked) != 2 || asked[0].Src != 7000 || asked[0].Run != 1000 {
+		t.Errorf("of the rest is asked for %+v", asked)
+	}
+}

@@ -89,6 +89,15 @@ func (j *job) add(part int, c strided.Chunk) {
 	j.parts = append(j.parts, jobPart{part, len(j.chunk.Segs)})
 }
 
+// asked is what the server is asked for: the same bytes in the same order, in as few segments as they are without the ends of
+// parts, which are the reader's business. Each segment of the server's is a write of its own.
+func (j *job) asked() []rdma.Segment {
+	if len(j.parts) < 2 {
+		return j.chunk.Segs
+	}
+	return strided.Chunks(j.chunk.Segs, maxPayload, len(j.chunk.Segs)+1)[0].Segs
+}
+
 // landed tells of the parts that end with a segment.
 func (j *job) landed(segs int) {
 	for j.told < len(j.parts) && j.parts[j.told].end == segs {
