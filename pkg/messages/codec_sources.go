@@ -183,15 +183,13 @@ func (t *tuples) toBounds() error {
 // expand lists the values of all rows, one after the other.
 func (t *tuples) expand() []int64 {
 	out := make([]int64, t.total)
-	rest := out
+	at := 0
 	for _, x := range t.index {
-		tuple := t.values[t.start[x]:t.start[x+1]]
-		row := rest[:len(tuple)]
 		// A loop, not copy: tuples have two to eight values.
-		for i, v := range tuple {
-			row[i] = v
+		for _, v := range t.values[t.start[x]:t.start[x+1]] {
+			out[at] = v
+			at++
 		}
-		rest = rest[len(tuple):]
 	}
 	return out
 }
