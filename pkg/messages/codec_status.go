@@ -234,8 +234,9 @@ func keyOrNil(k Key) *wireKey {
 	return keyOut(&k)
 }
 
+// keyOrZero reads an optional key. Runs count from 1: a key of run 0 is none, as if it were left out.
 func keyOrZero(w *wireKey) Key {
-	if w == nil {
+	if w == nil || w.Run == 0 {
 		return Key{}
 	}
 	return Key(*w)

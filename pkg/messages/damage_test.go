@@ -26,6 +26,7 @@ var decoders = map[string]func([]byte) (any, func() ([]byte, error), error){
 	"lease":            codec(DecodeLease, EncodeLease),
 	"order":            codec(DecodeOrder, EncodeOrder),
 	"status":           codec(DecodeStatus, EncodeStatus),
+	"engine":           codec(DecodeEngine, EncodeEngine),
 }
 
 func codec[T any](decode func([]byte) (*T, error), encode func(*T) ([]byte, error)) func([]byte) (any, func() ([]byte, error), error) {

@@ -147,20 +147,3 @@ func TestOnlyTheReceiversOfAnEngineMayDecide(t *testing.T) {
 		t.Errorf("east may not publish and subscribe, or lone may:\n%s", text)
 	}
 }
-
-func FuzzDecodeEngine(f *testing.F) {
-	b, err := messages.EncodeEngine(engineRecord())
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := messages.DecodeEngine(b)
-		if err != nil {
-			return
-		}
-		if _, err := messages.EncodeEngine(r); err != nil {
-			t.Errorf("what was read can't be written: %v", err)
-		}
-	})
-}

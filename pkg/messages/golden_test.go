@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +96,14 @@ func examples(tb testing.TB) map[string][]byte {
 		"ended":    mustEncode(tb, EncodeEnded, &Ended{Model: "org/tiny", Key: key, State: EndRetired, Reason: "withdrawn by rank 0", By: "node-a", At: exampleTime}),
 		"run":      mustEncode(tb, EncodeRun, &RunRecord{Run: 1, Job: "train-42", Nonce: [16]byte{1, 2, 3}, World: 1, Taken: exampleTime}),
 		"lease":    mustEncode(tb, EncodeLease, &LeaseRecord{Key: key, Receiver: "rollout-3", Holder: [16]byte{9}, Host: "node-b", TTL: 20 * time.Second}),
-		"order":    mustEncode(tb, EncodeOrder, &Order{N: 1, To: key, Reason: "evals fell", By: "alice", At: exampleTime}),
+		"engine": mustEncode(tb, EncodeEngine, &EngineRecord{
+			Engine: "big", Size: 2, Attempt: 3, Key: key, Phase: EngineInstalling, Served: Key{Run: 1, Version: 6}, ServedAttempt: 2, Roster: []string{"east", "west"},
+			Members: []EngineMember{
+				{Name: "east", Host: "node-a", Life: "5d01", Ranks: []int{0}, Files: []string{"/shm/rank-0"}, Installed: true},
+				{Name: "west", Host: "node-b", Life: "77fe", Ranks: []int{1}, Files: []string{"/shm/rank-1"}},
+			},
+		}),
+		"order": mustEncode(tb, EncodeOrder, &Order{N: 1, To: key, Reason: "evals fell", By: "alice", At: exampleTime}),
 		"status": mustEncode(tb, EncodeStatus, &Status{
 			Role: RoleReceiver, Name: "rollout-3", Host: "node-b", Ranks: []int{0, 1}, Updated: exampleTime,
 			Serving: Key{Run: 1, Version: 6}, Staging: key, StageState: "reading", Arenas: []string{"arena-a", "arena-b"},
@@ -207,6 +215,36 @@ func unannotate(tb testing.TB, s string) []byte {
 		out = append(out, b...)
 	}
 	return out
+}
+
+// TestWirePageNamesEveryField: nothing is on the wire that the page doesn't tell.
+func TestWirePageNamesEveryField(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/wire.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for schema, structs := range map[string][]any{
+		layoutSchema: {wireLayout{}, wireSources{}, wireGroup{}}, tableSchema: {wireTable{}, wireBlob{}, wireRef{}},
+		endpointSchema: {wireEndpoint{}, wireAccess{}}, tilesSchema: {wireTiles{}}, manifestSchema: {wireManifest{}}, endedSchema: {wireEnded{}},
+		runSchema: {wireRun{}}, leaseSchema: {wireLease{}}, statusSchema: {wireStatus{}, wireFailure{}, wireSlot{}, wireKey{}},
+		engineSchema: {wireEngine{}, wireEngineMember{}, wireKey{}}, orderSchema: {wireOrder{}},
+	} {
+		_, section, found := strings.Cut(string(page), "### "+schema+"\n")
+		if !found {
+			t.Errorf("docs/wire.md has no section on %s", schema)
+			continue
+		}
+		section, _, _ = strings.Cut(section, "\n## ")
+		for _, s := range structs {
+			for f := range reflect.TypeOf(s).Fields() {
+				tag, _, _ := strings.Cut(f.Tag.Get("msgpack"), ",")
+				if tag != "" && tag != "-" && tag != "schema" && !strings.Contains(section, "`"+tag) {
+					t.Errorf("the section on %s does not name `%s`", schema, tag)
+				}
+			}
+		}
+	}
 }
 
 // TestWirePageShowsGoldens keeps the worked example of docs/wire.md true.

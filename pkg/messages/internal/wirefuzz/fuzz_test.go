@@ -102,3 +102,4 @@ func FuzzRun(f *testing.F)    { fuzz(f, "run", messages.DecodeRun, messages.Enco
 func FuzzLease(f *testing.F)  { fuzz(f, "lease", messages.DecodeLease, messages.EncodeLease) }
 func FuzzOrder(f *testing.F)  { fuzz(f, "order", messages.DecodeOrder, messages.EncodeOrder) }
 func FuzzStatus(f *testing.F) { fuzz(f, "status", messages.DecodeStatus, messages.EncodeStatus) }
+func FuzzEngine(f *testing.F) { fuzz(f, "engine", messages.DecodeEngine, messages.EncodeEngine) }
