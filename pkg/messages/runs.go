@@ -107,20 +107,26 @@ func (c *Control) runRecord(ctx context.Context, in protocol.Intent) (RunRecord,
 
 // readOne performs one leader read as often as it takes.
 func (c *Control) readOne(ctx context.Context, in protocol.Intent) (*protocol.Item, error) {
+	res, err := answered(ctx, func() protocol.Result { return c.perform(ctx, in) })
+	if err != nil || len(res.Items) == 0 {
+		return nil, err
+	}
+	return &res.Items[0], nil
+}
+
+// answered asks until there is an answer: yes, or a refusal, which is the error.
+func answered(ctx context.Context, ask func() protocol.Result) (protocol.Result, error) {
 	for {
-		res := c.perform(ctx, in)
+		res := ask()
 		switch res.Outcome {
 		case protocol.OK:
-			if len(res.Items) == 0 {
-				return nil, nil
-			}
-			return &res.Items[0], nil
+			return res, nil
 		case protocol.Refused:
-			return nil, res.Err
+			return res, res.Err
 		}
 		pause(ctx, retryDelay)
 		if ctx.Err() != nil {
-			return nil, gaveUp(ctx, res.Err)
+			return res, gaveUp(ctx, res.Err)
 		}
 	}
 }

@@ -206,7 +206,12 @@ func (c *Control) lost(ctx context.Context, p Publication) (bool, error) {
 // emptied reports whether the stream has lost a run's record since this process first saw it. A record is written once and
 // never expires, so one that was stored at another time is one that somebody has put back.
 func (c *Control) emptied(ctx context.Context, run uint64) (bool, error) {
-	m, err := c.keepAsking(ctx, getQuery{LastFor: c.subj.run(run)})
+	var m *stored
+	_, err := answered(ctx, func() protocol.Result {
+		got, err := c.leaderGet(ctx, c.subj.stream(), getQuery{LastFor: c.subj.run(run)})
+		m = got
+		return result(err)
+	})
 	if err != nil {
 		return false, fmt.Errorf("look for the record of run %d: %w", run, err)
 	}
@@ -217,23 +222,6 @@ func (c *Control) emptied(ctx context.Context, run uint64) (bool, error) {
 	before, known := c.recorded.get(id)
 	c.recorded.put(id, m.Time)
 	return known && !before.Equal(m.Time), nil
-}
-
-// keepAsking reads one message of the stream through its leader as often as it takes; nil when there is none.
-func (c *Control) keepAsking(ctx context.Context, query getQuery) (*stored, error) {
-	for {
-		m, err := c.leaderGet(ctx, c.subj.stream(), query)
-		switch res := result(err); res.Outcome {
-		case protocol.OK:
-			return m, nil
-		case protocol.Refused:
-			return nil, res.Err
-		}
-		pause(ctx, retryDelay)
-		if ctx.Err() != nil {
-			return nil, gaveUp(ctx, err)
-		}
-	}
 }
 
 // CollectRun removes what an older run has left behind: it ends its versions, waits for
