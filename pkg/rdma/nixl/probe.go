@@ -201,20 +201,12 @@ func (a *agent) tryRegions(m *rdma.Memory, q *question) error {
 	if err != nil {
 		return err
 	}
-	st := a.sys.Post(a.handle, h)
-	deadline := time.NewTimer(probeRead)
-	defer deadline.Stop()
-	tick := time.NewTicker(firstNap)
-	defer tick.Stop()
-	for ; st == nixlsys.InProgress; st = a.sys.Status(a.handle, h) {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			return fmt.Errorf("a read of single bytes is in progress after %v", probeRead)
-		}
-	}
-	if st != nixlsys.Success {
+	switch st := a.postAndWait(h, probeRead); st {
+	case nixlsys.Success:
+		return nil
+	case nixlsys.InProgress:
+		return fmt.Errorf("a read of single bytes is in progress after %v", probeRead)
+	default:
 		return fmt.Errorf("read single bytes: %w", st)
 	}
-	return nil
 }

@@ -80,20 +80,29 @@ func selfRead(source, reader *agent, m *rdma.Memory) (ended bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	st := reader.sys.Post(reader.handle, h)
-	deadline := time.NewTimer(selfTestTime)
-	defer deadline.Stop()
-	tick := time.NewTicker(firstNap)
-	defer tick.Stop()
-	for ; st == nixlsys.InProgress; st = reader.sys.Status(reader.handle, h) {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			return false, fmt.Errorf("the self-test's read is in progress after %v", selfTestTime)
-		}
-	}
-	if st != nixlsys.Success {
+	switch st := reader.postAndWait(h, selfTestTime); st {
+	case nixlsys.Success:
+	case nixlsys.InProgress:
+		return false, fmt.Errorf("the self-test's read is in progress after %v", selfTestTime)
+	default:
 		return true, errors.Join(fmt.Errorf("the self-test's read: %w", st), reader.sys.Free(reader.handle, h))
 	}
 	return true, errors.Join(reader.sys.Free(reader.handle, h), reader.unload(source.name))
+}
+
+// postAndWait posts a read and gives its state when it has ended; InProgress where that took longer than most.
+func (a *agent) postAndWait(h nixlsys.Request, most time.Duration) nixlsys.Status {
+	st := a.sys.Post(a.handle, h)
+	deadline := time.NewTimer(most)
+	defer deadline.Stop()
+	tick := time.NewTicker(firstNap)
+	defer tick.Stop()
+	for ; st == nixlsys.InProgress; st = a.sys.Status(a.handle, h) {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return st
+		}
+	}
+	return st
 }
